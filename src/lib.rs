@@ -1,0 +1,1 @@
+//! Contracts of the Holistic Data Scheduler.
