@@ -1,1 +1,21 @@
-//! Contracts of the Holistic Data Scheduler.
+//! Contracts of the Holistic Data Scheduler (HDS), shared by indexer, loader and trainer.
+//!
+//! What is here is what two crates must agree on and neither may own: which domains exist
+//! ([`DomainSet`]), with which weights they are sampled ([`Mixture`], [`LiveWeights`],
+//! [`weight_log`]), what an index on disk looks like ([`index`]), and where every random number
+//! comes from ([`random`], [`permutation`]). [`durable`] writes files that are whole or absent.
+//!
+//! Always holds: nothing here reads token data, starts threads or links a tensor library.
+
+pub mod domain;
+pub mod durable;
+pub mod index;
+pub mod live;
+pub mod mixture;
+pub mod permutation;
+pub mod random;
+pub mod weight_log;
+
+pub use domain::{DomainError, DomainId, DomainSet};
+pub use live::{LiveWeights, VersionedMixture};
+pub use mixture::{Mixture, MixtureError};

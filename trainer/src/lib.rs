@@ -1,1 +1,14 @@
-//! Placeholder
+//! The bundled trainer: Pythia models, the per-domain signals of a step, the rewards made of them,
+//! and the policies that turn both into the next step's domain weights.
+//!
+//! `model`, `reward` and `scheduler` do not import one another: [`signals`] carries plain numbers
+//! between them, and [`run`] joins all.
+
+pub mod evaluation;
+pub mod model;
+pub mod optimizer;
+pub mod report;
+pub mod reward;
+pub mod run;
+pub mod scheduler;
+pub mod signals;

@@ -1,0 +1,136 @@
+//! Files that are whole or absent: written beside the target, synced, then renamed.
+//!
+//! In: a target path and what to write. Out: the file or folder under its name, or an error and no
+//! change. Always holds: a reader never sees half of what is written here, also after a power loss.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file operation that failed, with what and where.
+#[derive(Debug, Error)]
+#[error("cannot {action} {path}: {source}")]
+pub struct FileError {
+    /// What was tried, as an infinitive ("write", "rename to").
+    pub action: &'static str,
+    /// On which path.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// Wraps a system error with what was tried and where.
+    pub fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// Writes a file so that it is whole or unchanged: to `<name>.partial` beside it, synced, renamed.
+///
+/// # Errors
+/// Any step that fails, among them a full disk; the partial file is then removed.
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), FileError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    let outcome = (|| {
+        let file = File::create(&partial).map_err(|e| FileError::new("create", &partial, e))?;
+        let mut buffer = BufWriter::with_capacity(1 << 20, file);
+        write(&mut buffer).map_err(|e| FileError::new("write", &partial, e))?;
+        let file = buffer
+            .into_inner()
+            .map_err(|e| FileError::new("write", &partial, e.into_error()))?;
+        file.sync_all()
+            .map_err(|e| FileError::new("sync", &partial, e))?;
+        fs::rename(&partial, path).map_err(|e| FileError::new("rename to", path, e))?;
+        sync_parent(path)
+    })();
+    if outcome.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    outcome
+}
+
+/// Gives a finished folder its final name; the target must not exist.
+///
+/// # Errors
+/// If the target exists, or a step fails; the staging folder then stays where it is.
+pub fn publish_folder(staging: &Path, target: &Path) -> Result<(), FileError> {
+    if target.symlink_metadata().is_ok() {
+        let source = io::Error::from(io::ErrorKind::AlreadyExists);
+        return Err(FileError::new("rename to", target, source));
+    }
+    sync_folder(staging)?;
+    fs::rename(staging, target).map_err(|e| FileError::new("rename to", target, e))?;
+    sync_parent(target)
+}
+
+/// Makes the entries of a folder durable.
+///
+/// # Errors
+/// If the folder cannot be opened or synced.
+pub fn sync_folder(folder: &Path) -> Result<(), FileError> {
+    File::open(folder)
+        .and_then(|f| f.sync_all())
+        .map_err(|e| FileError::new("sync", folder, e))
+}
+
+fn sync_parent(path: &Path) -> Result<(), FileError> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
+        _ => sync_folder(Path::new(".")),
+    }
+}
+
+/// Writes a value as indented JSON with a final newline, durably.
+///
+/// # Errors
+/// As [`write_file`].
+pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
+    write_file(path, |w| {
+        serde_json::to_writer_pretty(&mut *w, value)?;
+        w.write_all(b"\n")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        write_file(&path, |w| w.write_all(b"old")).unwrap();
+        let error = write_file(&path, |w| {
+            w.write_all(b"new")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("state.json"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_is_never_published_over_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        fs::create_dir(&a).unwrap();
+        fs::create_dir(&b).unwrap();
+        assert!(publish_folder(&a, &b).is_err());
+        fs::remove_dir(&b).unwrap();
+        publish_folder(&a, &b).unwrap();
+        assert!(b.is_dir() && !a.exists());
+    }
+}

@@ -1,0 +1,95 @@
+//! What can be wrong with an index; each message names the file and the field.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::domain::DomainError;
+
+/// Why an index cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The folder has no manifest.
+    #[error(
+        "{path} is no index: it has no manifest.json; build one with `hds-index build INPUT -o {path}`"
+    )]
+    NoManifest {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The manifest is not JSON of the right shape.
+    #[error("manifest {path}: {reason}")]
+    Parse {
+        /// The manifest.
+        path: PathBuf,
+        /// What the parser says.
+        reason: String,
+    },
+    /// Another format, or a version this code does not know.
+    #[error("manifest {path} has format {got}, this program reads hds-index version {want}")]
+    Version {
+        /// The manifest.
+        path: PathBuf,
+        /// What it says it is.
+        got: String,
+        /// The version known here.
+        want: u32,
+    },
+    /// A field contradicts another or a rule.
+    #[error("manifest {path}, {field}: {reason}")]
+    Field {
+        /// The manifest.
+        path: PathBuf,
+        /// Dotted key of the field.
+        field: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The domains are no set of domains.
+    #[error("manifest {path}, domains: {source}")]
+    Domains {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong.
+        source: DomainError,
+    },
+    /// A file is not as long as the manifest says.
+    #[error("{path} holds {got} bytes, the manifest says {want}; run `hds-index verify`")]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it should have.
+        want: u64,
+        /// Bytes it has.
+        got: u64,
+    },
+    /// A file's content is not what the manifest says.
+    #[error("{path} has checksum {got}, the manifest says {want}; it was changed or damaged")]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Expected BLAKE3.
+        want: String,
+        /// Found BLAKE3.
+        got: String,
+    },
+    /// A file's inside is not what the format says.
+    #[error("{path}: {reason}; run `hds-index verify`")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,472 @@
+//! The weight log: which mixture governed which batch, enough to replay a run without its agent.
+//!
+//! In: (step, version, weights) whenever the mixture in force changes. Out: a JSON Lines file, and a
+//! reader of it. One header line, then one line per change:
+//!
+//! ```json
+//! {"format":"hds-weight-log","version":1,"domains":["code","law"],"index":"<fingerprint>","seed":7}
+//! {"step":0,"version":1,"weights":[0.5,0.5]}
+//! ```
+//!
+//! Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
+//! crash is dropped when the log is continued. Reading holds one mixture at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::domain::DomainSet;
+use crate::live::VersionedMixture;
+use crate::mixture::{Mixture, MixtureError};
+
+/// Version of the file format that this code writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+const FORMAT_NAME: &str = "hds-weight-log";
+
+/// Why a weight log cannot be written or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WeightLogError {
+    /// The system refused.
+    #[error("weight log {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is not what the format says.
+    #[error("weight log {path}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line number from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Weights that are no mixture.
+    #[error("weight log {path}, line {line}: {source}")]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// Line number from 1.
+        line: u64,
+        /// What is wrong.
+        source: MixtureError,
+    },
+    /// The log belongs to something else.
+    #[error("weight log {path} is of another {what}: it has {got}, expected {want}")]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// What differs ("index", "seed", "domains", "format version").
+        what: &'static str,
+        /// What the log says.
+        got: String,
+        /// What was expected.
+        want: String,
+    },
+}
+
+/// First line of a log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    format: String,
+    version: u32,
+    /// The domains, in the order of every `weights` vector.
+    pub domains: DomainSet,
+    /// Fingerprint of the index the run sampled from.
+    pub index: String,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Header {
+    /// The header of a run's log.
+    pub fn new(domains: DomainSet, index: String, seed: u64) -> Self {
+        Self {
+            format: FORMAT_NAME.into(),
+            version: FORMAT_VERSION,
+            domains,
+            index,
+            seed,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    step: u64,
+    version: u64,
+    weights: Vec<f64>,
+}
+
+/// From this step on, this mixture was in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// First batch the mixture governed.
+    pub step: u64,
+    /// The mixture with its version.
+    pub weights: VersionedMixture,
+}
+
+/// Appends to a log.
+#[derive(Debug)]
+pub struct WeightLogWriter {
+    path: PathBuf,
+    out: BufWriter<File>,
+    last_version: u64,
+}
+
+impl WeightLogWriter {
+    /// Starts a new log; an existing file is replaced.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, WeightLogError> {
+        let file = File::create(path).map_err(|e| io_error(path, e))?;
+        let mut writer = Self {
+            path: path.to_owned(),
+            out: BufWriter::new(file),
+            last_version: 0,
+        };
+        writer.line(header)?;
+        Ok(writer)
+    }
+
+    /// Goes on with a log from `next_step`: whatever it says of that step and later is cut off, as is
+    /// a last line that a crash left incomplete.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, is damaged before that step, or is of another run.
+    pub fn resume(path: &Path, header: &Header, next_step: u64) -> Result<Self, WeightLogError> {
+        let mut reader = WeightLogReader::open(path)?;
+        reader.expect(header)?;
+        let mut keep = reader.consumed;
+        let mut last_version = 0;
+        while let Some(entry) = reader.next_entry()? {
+            if entry.step >= next_step {
+                break;
+            }
+            keep = reader.consumed;
+            last_version = entry.weights.version;
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(|e| io_error(path, e))?;
+        file.set_len(keep)
+            .and_then(|()| file.seek(io::SeekFrom::End(0)))
+            .map_err(|e| io_error(path, e))?;
+        Ok(Self {
+            path: path.to_owned(),
+            out: BufWriter::new(file),
+            last_version,
+        })
+    }
+
+    /// Notes the mixture that governs batch `step`; nothing is written if it is the one already noted.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn record(&mut self, step: u64, weights: &VersionedMixture) -> Result<(), WeightLogError> {
+        if weights.version == self.last_version {
+            return Ok(());
+        }
+        self.last_version = weights.version;
+        self.line(&Line {
+            step,
+            version: weights.version,
+            weights: weights.mixture.weights().to_vec(),
+        })
+    }
+
+    /// Hands everything to the system and makes it durable.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn sync(&mut self) -> Result<(), WeightLogError> {
+        self.out
+            .flush()
+            .and_then(|()| self.out.get_ref().sync_data())
+            .map_err(|e| io_error(&self.path, e))
+    }
+
+    fn line<T: Serialize>(&mut self, value: &T) -> Result<(), WeightLogError> {
+        serde_json::to_writer(&mut self.out, value)
+            .map_err(io::Error::from)
+            .and_then(|()| self.out.write_all(b"\n"))
+            .map_err(|e| io_error(&self.path, e))
+    }
+}
+
+/// Reads a log entry by entry.
+#[derive(Debug)]
+pub struct WeightLogReader {
+    path: PathBuf,
+    input: BufReader<File>,
+    header: Header,
+    line: u64,
+    consumed: u64,
+    last: Option<(u64, u64)>,
+}
+
+impl WeightLogReader {
+    /// Opens a log and reads its header.
+    ///
+    /// # Errors
+    /// If there is no such file, or its first line is no header of a known version.
+    pub fn open(path: &Path) -> Result<Self, WeightLogError> {
+        let file = File::open(path).map_err(|e| io_error(path, e))?;
+        let mut input = BufReader::new(file);
+        let mut text = String::new();
+        let read = input.read_line(&mut text).map_err(|e| io_error(path, e))?;
+        let bad = |reason: String| WeightLogError::Line {
+            path: path.to_owned(),
+            line: 1,
+            reason,
+        };
+        let value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| bad(format!("no header: {e}")))?;
+        if value.get("format").and_then(|v| v.as_str()) != Some(FORMAT_NAME) {
+            return Err(bad(format!("no header with \"format\":\"{FORMAT_NAME}\"")));
+        }
+        let version = value.get("version").and_then(serde_json::Value::as_u64);
+        if version != Some(u64::from(FORMAT_VERSION)) {
+            return Err(WeightLogError::Mismatch {
+                path: path.to_owned(),
+                what: "format version",
+                got: version.map_or("none".into(), |v| v.to_string()),
+                want: FORMAT_VERSION.to_string(),
+            });
+        }
+        let header = serde_json::from_value(value).map_err(|e| bad(e.to_string()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            input,
+            header,
+            line: 1,
+            consumed: read as u64,
+            last: None,
+        })
+    }
+
+    /// What the log is of.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Checks that the log is of the run that `want` describes.
+    ///
+    /// # Errors
+    /// If domains, index or seed differ; says which.
+    pub fn expect(&self, want: &Header) -> Result<(), WeightLogError> {
+        let mismatch = |what, got: String, want: String| {
+            Err(WeightLogError::Mismatch {
+                path: self.path.clone(),
+                what,
+                got,
+                want,
+            })
+        };
+        let got = &self.header;
+        if got.domains != want.domains {
+            return mismatch(
+                "set of domains",
+                got.domains.names().join(", "),
+                want.domains.names().join(", "),
+            );
+        }
+        if got.index != want.index {
+            return mismatch("index", got.index.clone(), want.index.clone());
+        }
+        if got.seed != want.seed {
+            return mismatch("seed", got.seed.to_string(), want.seed.to_string());
+        }
+        Ok(())
+    }
+
+    /// The next entry; `None` at the end, or at a last line without its newline.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is damaged, or steps or versions go back.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, WeightLogError> {
+        let mut text = String::new();
+        let read = self
+            .input
+            .read_line(&mut text)
+            .map_err(|e| io_error(&self.path, e))?;
+        if read == 0 || !text.ends_with('\n') {
+            return Ok(None);
+        }
+        self.line += 1;
+        self.consumed += read as u64;
+        let bad = |reason: String| WeightLogError::Line {
+            path: self.path.clone(),
+            line: self.line,
+            reason,
+        };
+        let line: Line = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        if let Some((step, version)) = self.last
+            && (line.step <= step || line.version <= version)
+        {
+            return Err(bad(format!(
+                "step {} version {} after step {step} version {version}; both must grow",
+                line.step, line.version
+            )));
+        }
+        let mixture = Mixture::new(line.weights, &self.header.domains).map_err(|source| {
+            WeightLogError::Weights {
+                path: self.path.clone(),
+                line: self.line,
+                source,
+            }
+        })?;
+        self.last = Some((line.step, line.version));
+        let weights = VersionedMixture {
+            version: line.version,
+            mixture,
+        };
+        Ok(Some(Entry {
+            step: line.step,
+            weights,
+        }))
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> WeightLogError {
+    WeightLogError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn header() -> Header {
+        Header::new(DomainSet::new(["a", "b"]).unwrap(), "f00d".into(), 7)
+    }
+
+    fn weights(version: u64, first: f64) -> VersionedMixture {
+        let mixture = Mixture::new(vec![first, 1.0 - first], &header().domains).unwrap();
+        VersionedMixture { version, mixture }
+    }
+
+    fn entries(path: &Path) -> Vec<Entry> {
+        let mut reader = WeightLogReader::open(path).unwrap();
+        std::iter::from_fn(|| reader.next_entry().unwrap()).collect()
+    }
+
+    #[test]
+    fn entries_come_back_bit_for_bit_and_repeats_are_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w.jsonl");
+        let mut writer = WeightLogWriter::create(&path, &header()).unwrap();
+        let third = weights(2, 1.0 / 3.0);
+        writer.record(0, &weights(1, 0.5)).unwrap();
+        writer.record(1, &weights(1, 0.5)).unwrap();
+        writer.record(2, &third).unwrap();
+        writer.sync().unwrap();
+        let all = entries(&path);
+        assert_eq!(all.len(), 2);
+        assert_eq!(
+            all[1],
+            Entry {
+                step: 2,
+                weights: third
+            }
+        );
+    }
+
+    #[test]
+    fn a_resumed_log_equals_an_uninterrupted_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (whole, cut) = (dir.path().join("whole"), dir.path().join("cut"));
+        let mut writer = WeightLogWriter::create(&whole, &header()).unwrap();
+        for step in 0..10 {
+            writer
+                .record(step, &weights(step + 1, step as f64 / 10.0))
+                .unwrap();
+        }
+        writer.sync().unwrap();
+        let bytes = fs::read(&whole).unwrap();
+        for length in bytes
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'\n')
+            .map(|(i, _)| i + 1)
+        {
+            // Cut in the middle of the following line, as a kill would.
+            fs::write(&cut, &bytes[..(length + 5).min(bytes.len())]).unwrap();
+            let next = entries(&cut).len() as u64;
+            let mut writer = WeightLogWriter::resume(&cut, &header(), next).unwrap();
+            for step in next..10 {
+                writer
+                    .record(step, &weights(step + 1, step as f64 / 10.0))
+                    .unwrap();
+            }
+            writer.sync().unwrap();
+            assert_eq!(fs::read(&cut).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn damaged_and_foreign_logs_are_refused_with_the_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w.jsonl");
+        let head = serde_json::to_string(&header()).unwrap();
+        for (body, expected) in [
+            ("", "line 1: no header"),
+            ("{\"format\":\"other\"}\n", "line 1: no header with"),
+            (
+                &head.replace("\"version\":1", "\"version\":2"),
+                "format version",
+            ),
+            (
+                &head.replace("\"seed\"", "\"sead\""),
+                "line 1: unknown field",
+            ),
+        ] {
+            fs::write(&path, body).unwrap();
+            let text = WeightLogReader::open(&path).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+        for (line, expected) in [
+            (
+                "{\"step\":0,\"version\":1,\"weights\":[0.5]}",
+                "1 weights for 2 domains",
+            ),
+            (
+                "{\"step\":0,\"version\":1,\"weights\":[-1,2]}",
+                "domain \"a\" is -1",
+            ),
+            ("{\"step\":0}", "line 2: missing field"),
+            ("not json", "line 2"),
+        ] {
+            fs::write(&path, format!("{head}\n{line}\n")).unwrap();
+            let text = WeightLogReader::open(&path)
+                .unwrap()
+                .next_entry()
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+        let mut other = header();
+        other.seed = 8;
+        let text = WeightLogReader::open(&path)
+            .unwrap()
+            .expect(&other)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("another seed"), "{text}");
+    }
+}

@@ -1,0 +1,1 @@
+//! The three rewards of the paper, from a step's signals.
