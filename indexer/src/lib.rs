@@ -1,1 +1,4 @@
-//! Placeholder
+//! Turns a corpus into an index.
+
+pub mod lexical;
+pub mod tokenize;
