@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::document::Document;
 
 /// A loaded reference engine.
-pub(super) struct Reference(tokenizers::Tokenizer);
+pub(super) struct Reference(Box<tokenizers::Tokenizer>);
 
 impl Reference {
     /// Builds the engine, or says why the file is refused.
@@ -16,7 +16,7 @@ impl Reference {
         let json = document.json.to_string();
         // The crate meets some malformed files with a panic.
         match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
-            Ok(Ok(tokenizer)) => Ok(Self(tokenizer)),
+            Ok(Ok(tokenizer)) => Ok(Self(Box::new(tokenizer))),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("the file makes the engine panic".to_owned()),
         }
