@@ -1,0 +1,74 @@
+//! `cargo xtask`: the commands of this workspace.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use hds_tools::corpus;
+use hds_tools::project::Project;
+use hds_tools::setup::{self, Flavour};
+
+/// Set up, try and check the Holistic Data Scheduler.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    version,
+    max_term_width = 110
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Get libtorch into .libtorch/ (once; the other commands do it by themselves).
+    ///
+    /// Checks the C++ compiler, then downloads the pinned packages with pip, checks their SHA-256 and puts them
+    /// in place when whole. Nothing outside the checkout is changed. A LIBTORCH of your own is used instead.
+    Setup {
+        /// Also get the CUDA libraries that training on an NVIDIA GPU needs (about 2.4 GB more to download).
+        #[arg(long)]
+        cuda: bool,
+    },
+    /// Make a corpus of several domains from text that this machine has.
+    ///
+    /// Reads the sources of the crates in Cargo.lock, libtorch's headers and Python code, the toolchain's books, the
+    /// system's manuals and licences. Writes one DOMAIN.jsonl.zst a domain in The Pile's format; a corpus that is
+    /// there already is replaced when the new one is whole. Prints a table.
+    ///
+    /// Example: cargo xtask corpus --out out/corpus --max-mb 20
+    Corpus {
+        /// Folder for the corpus.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Most text in all, in megabytes.
+        #[arg(long, value_name = "N", default_value_t = corpus::DEFAULT_MEGABYTES, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        max_mb: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse(), &Project::locate()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, project: &Project) -> Result<(), Box<dyn Error>> {
+    match &arguments.command {
+        Command::Setup { cuda } => {
+            let flavour = if *cuda { Flavour::Cuda } else { Flavour::Cpu };
+            setup::run(project, flavour)?;
+        }
+        Command::Corpus { out, max_mb } => {
+            print!("{}", corpus::table(&corpus::run(project, out, *max_mb)?));
+        }
+    }
+    Ok(())
+}
