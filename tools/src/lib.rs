@@ -4,7 +4,9 @@
 //! `.libtorch/`, a corpus, a demo run, a verdict on the tests. Every command can be repeated cheaply and
 //! says how to get what is missing. It knows the other crates by their command lines only.
 
+pub mod check;
 pub mod corpus;
 pub mod process;
 pub mod project;
 pub mod setup;
+pub mod tidy;

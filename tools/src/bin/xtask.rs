@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use hds_tools::check::{self, Step};
 use hds_tools::corpus;
 use hds_tools::project::Project;
 use hds_tools::setup::{self, Flavour};
@@ -48,11 +49,25 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = corpus::DEFAULT_MEGABYTES, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         max_mb: u32,
     },
+    /// Check everything: format, house rules, lints, documentation, build, tests.
+    ///
+    /// Sets up libtorch first. Every step is run even where an earlier one fails; the table at the end names the
+    /// command that repeats a failed one. The last line counts tests: `N passed, N failed, N skipped`.
+    ///
+    /// Example: cargo xtask test --only tidy --only fmt
+    Test {
+        /// Run this step only (may be given several times).
+        #[arg(long, value_name = "STEP")]
+        only: Vec<Step>,
+        /// Leave this step out (may be given several times).
+        #[arg(long, value_name = "STEP")]
+        skip: Vec<Step>,
+    },
 }
 
 fn main() -> ExitCode {
     match run(&Arguments::parse(), &Project::locate()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -60,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments, project: &Project) -> Result<(), Box<dyn Error>> {
+fn run(arguments: &Arguments, project: &Project) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
         Command::Setup { cuda } => {
             let flavour = if *cuda { Flavour::Cuda } else { Flavour::Cpu };
@@ -69,6 +84,11 @@ fn run(arguments: &Arguments, project: &Project) -> Result<(), Box<dyn Error>> {
         Command::Corpus { out, max_mb } => {
             print!("{}", corpus::table(&corpus::run(project, out, *max_mb)?));
         }
+        Command::Test { only, skip } => {
+            if !check::run(project, only, skip) {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
