@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod corpus;
+pub mod demo;
 pub mod process;
 pub mod project;
 pub mod setup;

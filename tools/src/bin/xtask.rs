@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hds_tools::check::{self, Step};
 use hds_tools::corpus;
+use hds_tools::demo;
 use hds_tools::project::Project;
 use hds_tools::setup::{self, Flavour};
 
@@ -49,6 +50,24 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = corpus::DEFAULT_MEGABYTES, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         max_mb: u32,
     },
+    /// Run the whole of HDS once: corpus, index, training under live weights, report.
+    ///
+    /// Sets up libtorch, builds, makes a corpus of several domains from text that this machine has, indexes it,
+    /// trains a small model for a few minutes and writes a report that opens in a browser. Everything is in out/demo/;
+    /// steps that are done are not repeated, a run that was stopped goes on.
+    ///
+    /// Example: cargo xtask demo --minutes 10
+    Demo {
+        /// About how long to train, from a few timed steps [default: the steps in trainer/recipes/demo.toml].
+        #[arg(long, value_name = "M", value_parser = positive_minutes)]
+        minutes: Option<f64>,
+        /// A smaller corpus and a short training, in out/demo-quick/.
+        #[arg(long)]
+        quick: bool,
+        /// Remove what earlier runs have made and start over.
+        #[arg(long)]
+        fresh: bool,
+    },
     /// Check everything: format, house rules, lints, documentation, build, tests.
     ///
     /// Sets up libtorch first. Every step is run even where an earlier one fails; the table at the end names the
@@ -84,6 +103,20 @@ fn run(arguments: &Arguments, project: &Project) -> Result<ExitCode, Box<dyn Err
         Command::Corpus { out, max_mb } => {
             print!("{}", corpus::table(&corpus::run(project, out, *max_mb)?));
         }
+        Command::Demo {
+            minutes,
+            quick,
+            fresh,
+        } => {
+            demo::run(
+                project,
+                &demo::Options {
+                    minutes: *minutes,
+                    quick: *quick,
+                    fresh: *fresh,
+                },
+            )?;
+        }
         Command::Test { only, skip } => {
             if !check::run(project, only, skip) {
                 return Ok(ExitCode::FAILURE);
@@ -91,4 +124,11 @@ fn run(arguments: &Arguments, project: &Project) -> Result<ExitCode, Box<dyn Err
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn positive_minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes.is_finite() => Ok(minutes),
+        _ => Err("give a number above 0".into()),
+    }
 }

@@ -36,8 +36,11 @@ pub fn run(project: &Project, only: &[Step], skip: &[Step]) -> bool {
     let mut counts = Counts::default();
     let mut ended: Vec<Ended> = Vec::new();
     for step in Step::ALL {
-        // Every step but these reads libtorch or is cheap, and set-up is instant when done.
-        let wanted = (only.is_empty() || only.contains(&step)) && !skip.contains(&step);
+        // What a step cannot do without comes along: set-up is instant when done.
+        let asked = only.is_empty()
+            || only.contains(&step)
+            || step == Step::Setup && only.iter().any(|other| other.needs(step));
+        let wanted = asked && !skip.contains(&step);
         if !wanted {
             continue;
         }
