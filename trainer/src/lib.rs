@@ -12,3 +12,4 @@ pub mod reward;
 pub mod run;
 pub mod scheduler;
 pub mod signals;
+pub mod tensors;

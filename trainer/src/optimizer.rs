@@ -1,1 +1,0 @@
-//! AdamW, learning-rate schedules, gradient clipping.
