@@ -7,6 +7,7 @@
 pub mod evaluation;
 pub mod model;
 pub mod optimizer;
+pub mod preset;
 pub mod report;
 pub mod reward;
 pub mod run;

@@ -1,1 +1,123 @@
 //! Policies that choose domain weights.
+//!
+//! In: the [`Observation`] of each optimizer step. Out: a [`Decision`], the weights of the next batch.
+//! Always holds: a decision's weights are K finite numbers ≥ 0 that sum to 1; what a policy gives
+//! depends on its configuration, the run's facts and the observations alone (no clock, no global
+//! random state), so that a restored policy goes on bit for bit. Policies know no model and no reward
+//! formula: [`crate::signals`] is all they see.
+//!
+//! Legend: K domains.
+
+mod config;
+mod error;
+mod fixed;
+mod pile;
+mod saved;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hds::DomainSet;
+
+use crate::signals::Observation;
+
+pub use config::{PolicyName, SchedulerConfig};
+pub use error::PolicyError;
+pub use fixed::{FixedConfig, FixedMixture};
+pub use pile::pile_weights;
+
+/// Chooses the weights of every batch of a run.
+pub trait Policy: Send {
+    /// Its name in configurations and reports.
+    fn name(&self) -> &'static str;
+
+    /// The weights of batch 0; length K.
+    fn initial(&mut self) -> Vec<f64>;
+
+    /// Takes in what step t showed and gives the weights of batch t + 1.
+    ///
+    /// # Errors
+    /// If the observation is not of this run's shape. Numbers in it that are not finite are no error:
+    /// the policy leaves them out and says so in the diagnostics.
+    fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError>;
+
+    /// Writes everything [`Self::restore`] needs into `folder`, which exists.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn save(&self, folder: &Path) -> Result<(), PolicyError>;
+
+    /// Goes on from what [`Self::save`] wrote for the same configuration and run.
+    ///
+    /// # Errors
+    /// If a file is missing, damaged, or of another policy or shape; do not use the policy then.
+    fn restore(&mut self, folder: &Path) -> Result<(), PolicyError>;
+
+    /// Parameters of all its networks together; 0 where there is none.
+    fn parameters(&self) -> u64;
+}
+
+/// What a policy decided after a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Weights of the next batch; length K, on the simplex.
+    pub weights: Vec<f64>,
+    /// Numbers for the metrics log, by name; only finite ones.
+    pub diagnostics: BTreeMap<String, f64>,
+}
+
+/// What a policy needs to know of the run it serves.
+#[derive(Clone, Debug)]
+pub struct RunFacts<'a> {
+    /// The K domains.
+    pub domains: &'a DomainSet,
+    /// The corpus's own weights, where the policy starts from; length K, on the simplex.
+    pub base_weights: Vec<f64>,
+    /// Training tokens of each domain; length K.
+    pub natural_tokens: Vec<u64>,
+    /// Steps of the whole run, T.
+    pub total_steps: u64,
+    /// Sequence length L in tokens.
+    pub sequence_length: u64,
+    /// Number of layers whose norms the signals have.
+    pub layers: usize,
+    /// Parameters of the model that is trained.
+    pub model_parameters: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Where the policy's networks live.
+    pub device: tch::Device,
+}
+
+/// Makes the policy that a configuration names.
+///
+/// # Errors
+/// If the configuration is not valid (see [`SchedulerConfig::validate`]) or does not fit the run: weights
+/// for a domain that does not exist, facts of another length than K.
+pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+    config.validate()?;
+    for (field, got) in [
+        ("base_weights", run.base_weights.len()),
+        ("natural_tokens", run.natural_tokens.len()),
+    ] {
+        if got != run.domains.len() {
+            return Err(PolicyError::Length {
+                field,
+                got,
+                want: run.domains.len(),
+            });
+        }
+    }
+    hds::Mixture::new(run.base_weights.clone(), run.domains).map_err(|source| {
+        PolicyError::Weights {
+            key: "base weights",
+            source,
+        }
+    })?;
+    match config.policy {
+        PolicyName::Fixed => Ok(Box::new(fixed::FixedPolicy::new(&config.fixed, run)?)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;

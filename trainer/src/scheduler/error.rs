@@ -1,0 +1,62 @@
+//! Why a policy cannot be made, fed, saved or restored.
+
+use std::path::PathBuf;
+
+use hds::MixtureError;
+use thiserror::Error;
+
+/// Why a policy cannot be made, fed, saved or restored.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A configuration value out of range.
+    #[error("{key} is {got}, must be {want}")]
+    Config {
+        /// Dotted key.
+        key: String,
+        /// What it is.
+        got: String,
+        /// What it may be.
+        want: String,
+    },
+    /// Weights that are no mixture of the run's domains.
+    #[error("{key}: {source}")]
+    Weights {
+        /// Where they come from.
+        key: &'static str,
+        /// What is wrong.
+        source: MixtureError,
+    },
+    /// A vector of another length than the run's.
+    #[error("{field} has {got} entries, the run has {want}")]
+    Length {
+        /// Which vector.
+        field: &'static str,
+        /// Its length.
+        got: usize,
+        /// The run's.
+        want: usize,
+    },
+    /// A file that cannot be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A saved state that is not this policy's.
+    #[error(
+        "{path}: {field} is {got}, this run has {want}; resume with the configuration it was saved under"
+    )]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        field: String,
+        /// What the file has.
+        got: String,
+        /// What was expected.
+        want: String,
+    },
+}
