@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum CorpusError {
     /// cargo did not name the crates.
     #[error(
-        "cargo cannot list the crates of this workspace, whose sources the corpus is made of:\n{said}\nRun `cargo fetch --locked` with a network and try again"
+        "cargo cannot list the crates of this workspace, whose sources the corpus is made of:\n{said}\nRun `cargo fetch` with a network and try again"
     )]
     Metadata {
         /// What cargo said.

@@ -96,7 +96,7 @@ fn crates(project: &Project) -> Result<Vec<Place>, CorpusError> {
     let mut command = Command::new(cargo());
     command
         .current_dir(project.root())
-        .args(["metadata", "--format-version", "1", "--locked"]);
+        .args(["metadata", "--format-version", "1"]);
     if let Some(host) = host {
         command.args(["--filter-platform", &host]);
     }

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::contents::{self, Flavour};
 use super::python::Pip;
-use super::stamp::{self, Flavour};
 use super::{SetupError, machine};
 use crate::process::run_shown;
 use crate::project::Project;
@@ -83,15 +83,14 @@ fn fill(project: &Project, partial: &Path, flavour: Flavour) -> Result<(), Setup
     let unpacked = partial.join("packages");
     eprintln!(
         "setup: getting libtorch {} (about {} MB to download, once)",
-        stamp::torch_version(),
+        contents::torch_version(),
         flavour.download_mb()
     );
     run_pip(&pip, project, flavour, &unpacked, &scratch)?;
-    stamp::check(&unpacked, flavour).map_err(|reason| SetupError::Incomplete {
+    contents::check(&unpacked, flavour).map_err(|reason| SetupError::Incomplete {
         path: unpacked.clone(),
         reason: reason.to_string(),
-    })?;
-    stamp::write(&unpacked, flavour).map_err(io_error(&unpacked, "write the stamp"))
+    })
 }
 
 fn run_pip(
@@ -159,7 +158,7 @@ fn run_pip(
 
 /// Renames `partial/packages` to its final name.
 fn publish(partial: &Path, packages: &Path, flavour: Flavour) -> Result<(), SetupError> {
-    if stamp::check(packages, flavour).is_ok() {
+    if contents::check(packages, flavour).is_ok() {
         // Another run finished first; its copy may be in use already.
         return Ok(());
     }

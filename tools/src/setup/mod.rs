@@ -5,16 +5,16 @@
 //! A folder appears under its final name only when whole: everything is unpacked beside it and renamed.
 //! A user's own `LIBTORCH` always wins. Leaves compiling against it to cargo.
 
+mod contents;
 mod error;
 mod install;
 mod machine;
 mod python;
-mod stamp;
 
 use std::path::{Path, PathBuf};
 
+pub use contents::Flavour;
 pub use error::SetupError;
-pub use stamp::Flavour;
 
 use crate::project::Project;
 
@@ -42,22 +42,22 @@ pub fn run(project: &Project, flavour: Flavour) -> Result<Outcome, SetupError> {
     machine::check_platform()?;
     let packages = install::resolve(&project.packages())?;
     install::remove_leftovers(&packages);
-    match stamp::check(&packages, flavour) {
+    match contents::check(&packages, flavour) {
         Ok(()) => {
             eprintln!(
                 "setup: libtorch {} is already there ({})",
-                stamp::torch_version(),
+                contents::torch_version(),
                 project.shown(&packages)
             );
             return Ok(Outcome::AlreadyThere);
         }
-        Err(stamp::NotUsable::Absent) => {}
+        Err(contents::NotUsable::Absent) => {}
         Err(reason) => eprintln!("setup: installing again: {reason}"),
     }
     install::install(project, &packages, flavour)?;
     eprintln!(
         "setup: libtorch {} is in {}",
-        stamp::torch_version(),
+        contents::torch_version(),
         project.shown(&packages)
     );
     Ok(Outcome::Installed)
@@ -86,7 +86,7 @@ fn check_own(own: &Path) -> Result<(), SetupError> {
         own.display(),
         version.as_deref().unwrap_or("version unknown")
     );
-    let wanted = stamp::torch_version();
+    let wanted = contents::torch_version();
     if version.is_none_or(|version| version.split('+').next() != Some(wanted)) {
         eprintln!(
             "setup: warning: this workspace is built for libtorch {wanted}; unset LIBTORCH to have it installed"

@@ -1,8 +1,8 @@
 //! Tells whether an unpacked libtorch is whole and of the pinned versions.
 //!
-//! In: the folder with the unpacked packages. Out: usable, or why not. Each package's own file list
-//! (`*.dist-info/RECORD`) gives the size of every library and header; a stamp written last gives the pins it was
-//! made from. Contents are not hashed again: pip has checked the archives.
+//! In: the folder with the unpacked packages. Out: usable, or why not. What pip leaves beside each package
+//! (`NAME-VERSION.dist-info/RECORD`) is the stamp: it is there for the pinned version, and gives the size of every
+//! library and header. Contents are not hashed again: pip has checked the archives.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,6 @@ use std::path::Path;
 
 const CPU_LIST: &str = include_str!("../../libtorch-cpu.txt");
 const CUDA_LIST: &str = include_str!("../../libtorch-cuda.txt");
-const STAMP: &str = "hds-setup.stamp";
 
 /// Which packages are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +84,7 @@ pub(super) enum NotUsable {
     Unreadable { file: String, source: io::Error },
 }
 
-/// Checks that `packages` holds every package of `flavour` with all its files; writes the stamp where one is
-/// missing but everything is there (an unpacked copy brought by other means).
+/// Checks that `packages` holds every package of `flavour` with all its libraries and headers.
 pub(super) fn check(packages: &Path, flavour: Flavour) -> Result<(), NotUsable> {
     if !packages.join("torch").exists() {
         return Err(NotUsable::Absent);
@@ -146,14 +144,86 @@ fn check_record(packages: &Path, record: &str) -> Result<(), NotUsable> {
     Ok(())
 }
 
-/// Writes the pins that `packages` was made from.
-pub(super) fn write(packages: &Path, flavour: Flavour) -> io::Result<()> {
-    let pins: String = flavour
-        .pins()
-        .map(|(name, version)| format!("{name}=={version}\n"))
-        .collect();
-    fs::write(
-        packages.join(STAMP),
-        format!("# written by `cargo xtask setup` when everything was in place\n{pins}"),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that holds every pinned package of the CPU list, with one library of 5 bytes.
+    fn unpacked() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, version) in Flavour::Cpu.pins() {
+            let info = folder
+                .path()
+                .join(format!("{}-{version}.dist-info", name.replace('-', "_")));
+            fs::create_dir_all(&info).expect("a folder");
+            let library = if name == "torch" {
+                "torch/lib/libc10.so,sha256=abc,5\n"
+            } else {
+                ""
+            };
+            let record = format!(
+                "{library}../../bin/tool,sha256=abc,9\nmodule.py,sha256=abc,9\n{name}/RECORD,,\n"
+            );
+            fs::write(info.join("RECORD"), record).expect("a file");
+        }
+        fs::create_dir_all(folder.path().join("torch/lib")).expect("a folder");
+        fs::write(folder.path().join("torch/lib/libc10.so"), "12345").expect("a file");
+        folder
+    }
+
+    #[test]
+    fn whole_packages_are_usable() {
+        check(unpacked().path(), Flavour::Cpu).expect("usable");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = unpacked();
+        let library = folder.path().join("torch/lib/libc10.so");
+        let reason = check(folder.path(), Flavour::Cuda)
+            .expect_err("no CUDA")
+            .to_string();
+        assert!(reason.ends_with("is not there"), "{reason}");
+        fs::write(&library, "123").expect("a file");
+        let reason = check(folder.path(), Flavour::Cpu)
+            .expect_err("short")
+            .to_string();
+        assert_eq!(
+            reason,
+            "torch/lib/libc10.so holds 3 bytes, its package says 5"
+        );
+        fs::remove_file(&library).expect("removed");
+        let reason = check(folder.path(), Flavour::Cpu)
+            .expect_err("gone")
+            .to_string();
+        assert_eq!(reason, "torch/lib/libc10.so is missing");
+        let info = format!("torch-{}.dist-info", torch_version());
+        fs::remove_dir_all(folder.path().join(info)).expect("removed");
+        let reason = check(folder.path(), Flavour::Cpu)
+            .expect_err("another version")
+            .to_string();
+        assert_eq!(reason, format!("torch {} is not there", torch_version()));
+        let empty = tempfile::tempdir().expect("a temporary folder");
+        assert!(matches!(
+            check(empty.path(), Flavour::Cpu),
+            Err(NotUsable::Absent)
+        ));
+    }
+
+    #[test]
+    fn every_pin_has_a_hash_for_each_architecture() {
+        for (name, list) in Flavour::Cuda.lists() {
+            for entry in list.split("\n").filter(|line| line.contains("==")) {
+                let block = &list[list.find(entry).expect("just found")..];
+                let hashes = block
+                    .lines()
+                    .skip(1)
+                    .take_while(|line| line.trim_start().starts_with("--hash=sha256:"));
+                let lengths: Vec<usize> = hashes
+                    .map(|line| line.trim().trim_end_matches([' ', '\\']).len())
+                    .collect();
+                assert_eq!(lengths, [78, 78], "{name}: {entry}");
+            }
+        }
+    }
 }
