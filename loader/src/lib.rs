@@ -1,1 +1,55 @@
-//! Placeholder
+//! Training batches from an index, under mixture weights that may change at every step.
+//!
+//! In: an index folder ([`Index`]), weights that someone publishes ([`hds::LiveWeights`]), and a
+//! [`LoaderConfig`]. Out: one [`Batch`] a step: tokens, their domains, documents and MTLD.
+//!
+//! Always holds:
+//! - The global stream of sequences is a pure function of the index, the seed and the weights that
+//!   governed each batch. Ranks, world sizes and pauses do not change it.
+//! - Weights published after batch t govern batch t+1. A change costs O(K) and throws nothing away.
+//! - The state is a few numbers ([`LoaderState`], JSON); any number of ranks can go on from it.
+//! - Opening an index takes time and memory in its shards, not in its documents or tokens.
+//!
+//! Leaves training, logging of weights and checkpoints to others; links no tensor library.
+//!
+//! Legend of shapes: K domains, B sequences of the global batch, R of them on this rank, L sequence
+//! length in tokens, T tokens and N windows of a domain's split.
+//!
+//! ```no_run
+//! use hds::{LiveWeights, Mixture};
+//! use hds_loader::{Index, Loader, LoaderConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let index = Index::open("pile".as_ref())?;
+//! let weights = LiveWeights::new(Mixture::uniform(index.domains()));
+//! let config = LoaderConfig::new(1024, 32, 7);
+//! let mut loader = Loader::new(index, weights.clone(), config)?;
+//! let batch = loader.next_batch()?; // tokens [32, 1025]
+//! println!("{:?}", batch.global_samples);
+//! # Ok(()) }
+//! ```
+
+mod batch;
+mod config;
+mod document_table;
+mod draw;
+mod error;
+mod evaluation;
+mod index;
+mod loader;
+mod mapped_file;
+mod order;
+mod state;
+mod token_stream;
+mod tokens;
+
+pub use batch::{Batch, DocumentSpan, SampleId};
+pub use config::{Draws, LoaderConfig, Order};
+pub use error::LoaderError;
+pub use evaluation::{EvaluationSequence, EvaluationSequences};
+pub use hds::index::{IndexError, Split};
+pub use index::Index;
+pub use loader::Loader;
+pub use state::LoaderState;
+pub use token_stream::TokenStream;
+pub use tokens::{Tokens, TokensMut};

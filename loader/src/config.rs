@@ -1,0 +1,193 @@
+//! What a loader is told once.
+//!
+//! Always holds for a configuration that passes [`LoaderConfig::check`]: every size is at least 1 and
+//! small enough that no product of them overflows.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LoaderError;
+
+/// How the domains of a batch's slots are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Draws {
+    /// Each slot by itself: domain i with probability a_i.
+    ///
+    /// # Source
+    /// The paper, section 1 of the method: "domain i with probability a_i".
+    #[default]
+    Independent,
+    /// Together: every domain gets ⌊B·a_i⌋ or ⌈B·a_i⌉ slots, B·a_i on average.
+    ///
+    /// # Source
+    /// Systematic sampling (Madow, 1949); our choice, for less noise in the counts of a batch.
+    Stratified,
+}
+
+/// How the windows of a domain are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Every window once an epoch, another order each epoch.
+    #[default]
+    Permutation,
+    /// Every window drawn independently and uniformly: the paper's UNIFORM(D_i) taken literally.
+    Independent,
+}
+
+/// Sizes, seed and place of a loader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoaderConfig {
+    /// Tokens a sequence trains on, L; each is read with one token more.
+    pub sequence_length: usize,
+    /// Sequences of the global batch, B.
+    pub batch_size: usize,
+    /// Seed of draws and order.
+    pub seed: u64,
+    /// Which part of each batch is read here, from 0.
+    pub rank: usize,
+    /// Number of parts; the first ones have one sequence more where B does not divide evenly.
+    pub world_size: usize,
+    /// How domains are drawn.
+    pub draws: Draws,
+    /// Least number of sequences in every batch for each domain with weight above 0.
+    ///
+    /// The slots left are drawn by the weights. 0 is the paper's; the authors' code has one
+    /// micro-batch (section 1 of the method).
+    pub minimum_per_domain: usize,
+    /// How windows are ordered.
+    pub order: Order,
+}
+
+impl Default for LoaderConfig {
+    /// The paper's L = 1024 and B = 1152 (section 5 of the method), seed 0, one rank.
+    fn default() -> Self {
+        Self::new(1024, 1152, 0)
+    }
+}
+
+impl LoaderConfig {
+    /// One rank that reads whole batches of `batch_size` sequences, with everything else as the paper
+    /// has it.
+    pub fn new(sequence_length: usize, batch_size: usize, seed: u64) -> Self {
+        Self {
+            sequence_length,
+            batch_size,
+            seed,
+            rank: 0,
+            world_size: 1,
+            draws: Draws::Independent,
+            minimum_per_domain: 0,
+            order: Order::Permutation,
+        }
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first one out of its range, by name.
+    pub fn check(&self) -> Result<(), LoaderError> {
+        let fail = |field, reason| Err(LoaderError::Config { field, reason });
+        let sizes = [
+            ("sequence_length", self.sequence_length),
+            ("batch_size", self.batch_size),
+            ("world_size", self.world_size),
+        ];
+        for (field, value) in sizes {
+            if value == 0 {
+                return fail(field, "is 0, must be at least 1".into());
+            }
+        }
+        let tokens = self
+            .sequence_length
+            .checked_add(1)
+            .and_then(|length| length.checked_mul(self.batch_size));
+        if tokens.is_none_or(|t| t > i32::MAX as usize) {
+            let reason = format!(
+                "{} sequences of {} + 1 tokens are more than 2^31 in one batch",
+                self.batch_size, self.sequence_length
+            );
+            return fail("batch_size", reason);
+        }
+        if self.world_size > self.batch_size {
+            let reason = format!(
+                "{} ranks for a batch of {} sequences; each needs one at least",
+                self.world_size, self.batch_size
+            );
+            return fail("world_size", reason);
+        }
+        if self.rank >= self.world_size {
+            let reason = format!(
+                "is {}, must be below world_size {}",
+                self.rank, self.world_size
+            );
+            return fail("rank", reason);
+        }
+        if self.minimum_per_domain > self.batch_size {
+            let reason = format!(
+                "is {}, more than batch_size {}",
+                self.minimum_per_domain, self.batch_size
+            );
+            return fail("minimum_per_domain", reason);
+        }
+        Ok(())
+    }
+
+    /// The slots of the global batch that this rank reads: contiguous, and all ranks' together 0..B.
+    pub fn slots(&self) -> Range<usize> {
+        let (each, more) = (
+            self.batch_size / self.world_size,
+            self.batch_size % self.world_size,
+        );
+        let start = self.rank * each + self.rank.min(more);
+        start..start + each + usize::from(self.rank < more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_the_batch_without_gap_or_overlap() {
+        for (batch, world) in [(8, 1), (8, 2), (8, 3), (7, 4), (5, 5)] {
+            let mut next = 0;
+            for rank in 0..world {
+                let config = LoaderConfig {
+                    rank,
+                    world_size: world,
+                    ..LoaderConfig::new(4, batch, 0)
+                };
+                config.check().unwrap();
+                let slots = config.slots();
+                assert_eq!(slots.start, next);
+                assert!((batch / world..=batch.div_ceil(world)).contains(&slots.len()));
+                next = slots.end;
+            }
+            assert_eq!(next, batch);
+        }
+    }
+
+    #[test]
+    fn each_bad_value_is_named() {
+        type Edit = fn(&mut LoaderConfig);
+        let cases: [(Edit, &str); 7] = [
+            (|c| c.sequence_length = 0, "sequence_length"),
+            (|c| c.batch_size = 0, "batch_size"),
+            (|c| c.world_size = 0, "world_size"),
+            (|c| c.rank = 1, "rank"),
+            (|c| c.world_size = 9, "world_size"),
+            (|c| c.sequence_length = usize::MAX, "batch_size"),
+            (|c| c.minimum_per_domain = 9, "minimum_per_domain"),
+        ];
+        for (edit, field) in cases {
+            let mut config = LoaderConfig::new(4, 8, 0);
+            edit(&mut config);
+            let text = config.check().unwrap_err().to_string();
+            assert!(text.contains(&format!(", {field}: ")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong between an index and a batch.
+
+use hds::MixtureError;
+use hds::index::IndexError;
+use thiserror::Error;
+
+/// Why there is no loader or no batch.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoaderError {
+    /// The index cannot be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// A value of the configuration makes no sense.
+    #[error("loader configuration, {field}: {reason}")]
+    Config {
+        /// Name of the field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The weights are not of this index's domains.
+    #[error("weights for the loader: {source}")]
+    Weights {
+        /// What is wrong.
+        source: MixtureError,
+    },
+    /// A domain is to be sampled but has not one window.
+    #[error(
+        "domain {domain:?} has weight {weight} but its {tokens} training tokens make no window of \
+         {sequence_length} + 1; give it weight 0, shorten the sequences, or build the index without it"
+    )]
+    NoWindow {
+        /// Name of the domain.
+        domain: String,
+        /// Its weight.
+        weight: f64,
+        /// Tokens of its training split.
+        tokens: u64,
+        /// Sequence length L.
+        sequence_length: usize,
+    },
+    /// More domains must be in a batch than it has sequences.
+    #[error(
+        "minimum_per_domain {minimum} for {domains} domains with weight needs a batch of {want} \
+         sequences; batch_size is {batch_size}"
+    )]
+    Minimum {
+        /// Least number of sequences per domain.
+        minimum: usize,
+        /// Domains with weight above 0.
+        domains: usize,
+        /// Sequences needed.
+        want: usize,
+        /// Sequences there are.
+        batch_size: usize,
+    },
+    /// A range is not inside a token stream.
+    #[error("tokens {from}..{from}+{count} were asked for of {what}, which has {tokens}")]
+    Range {
+        /// Which stream.
+        what: String,
+        /// First token asked for.
+        from: u64,
+        /// Number of tokens asked for.
+        count: u64,
+        /// Tokens of the stream.
+        tokens: u64,
+    },
+    /// A saved state is of another run.
+    #[error("the loader state is of another {what}: it has {got}, this loader has {want}")]
+    State {
+        /// What differs.
+        what: &'static str,
+        /// What the state says.
+        got: String,
+        /// What this loader has.
+        want: String,
+    },
+    /// A saved state contradicts itself.
+    #[error("loader state, {field}: {reason}")]
+    BadState {
+        /// Name of the field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}

@@ -1,0 +1,398 @@
+//! The global stream: what is in it, and that ranks, pauses and logs do not change it.
+
+use std::collections::HashMap;
+
+use hds::weight_log::{Header, WeightLogReader, WeightLogWriter};
+use hds::{DomainId, LiveWeights, Mixture, VersionedMixture};
+use hds_loader::{
+    Batch, Draws, Index, Loader, LoaderConfig, LoaderState, Order, SampleId, Split, Tokens,
+};
+
+use crate::builder::{Domain, TestIndex, documents, write};
+
+const LENGTH: usize = 7;
+
+/// Three domains with 36, 10 and 1 windows of 7 + 1 tokens, and one without any.
+pub fn small_index() -> TestIndex {
+    let domain = |name: &str, train| Domain {
+        name: name.into(),
+        train,
+        valid: vec![documents(9, 12, |d| 5 + d)],
+    };
+    write(
+        &[
+            domain(
+                "books",
+                vec![
+                    documents(1, 20, |d| 1 + d % 9),
+                    documents(2, 1, |_| 30),
+                    documents(3, 14, |d| 3 + d * 2 % 21),
+                ],
+            ),
+            domain("code", vec![documents(4, 6, |d| 10 + d)]),
+            domain("law", vec![documents(5, 2, |_| 4)]),
+            domain("tiny", vec![documents(6, 1, |_| 3)]),
+        ],
+        50_000,
+    )
+}
+
+fn mixture(index: &Index, weights: &[f64]) -> Mixture {
+    Mixture::normalized(weights.to_vec(), index.domains()).unwrap()
+}
+
+fn config(batch: usize) -> LoaderConfig {
+    LoaderConfig::new(LENGTH, batch, 42)
+}
+
+/// Weights of a step: another mixture each time, domain 3 never, domain 1 on and off.
+fn weights_of(index: &Index, step: u64) -> Mixture {
+    let code = if step % 3 == 1 { 0.0 } else { 0.4 };
+    mixture(index, &[0.3 + (step % 5) as f64 / 10.0, code, 0.1, 0.0])
+}
+
+fn row_tokens(batch: &Batch, row: usize) -> Vec<u32> {
+    let width = batch.sequence_length + 1;
+    (row * width..(row + 1) * width)
+        .map(|i| batch.tokens.get(i).unwrap())
+        .collect()
+}
+
+/// What a global batch is, whoever read it.
+#[derive(Debug, Clone, PartialEq)]
+struct Global {
+    version: u64,
+    samples: Vec<SampleId>,
+    tokens: Vec<Vec<u32>>,
+    counts: Vec<u64>,
+}
+
+/// Reads one global batch with all ranks and puts their parts together.
+fn read_global(loaders: &mut [Loader]) -> Global {
+    let mut global: Option<Global> = None;
+    let mut next_slot = 0;
+    for loader in loaders {
+        let batch = loader.next_batch().unwrap();
+        assert_eq!(batch.slots.start, next_slot);
+        next_slot = batch.slots.end;
+        let tokens = (0..batch.rows()).map(|r| row_tokens(&batch, r));
+        let part = global.get_or_insert_with(|| Global {
+            version: batch.weights.version,
+            samples: vec![],
+            tokens: vec![],
+            counts: batch.global_samples.clone(),
+        });
+        assert_eq!(part.counts, batch.global_samples);
+        assert_eq!(part.version, batch.weights.version);
+        part.samples.extend(&batch.samples);
+        part.tokens.extend(tokens);
+    }
+    global.unwrap()
+}
+
+fn ranks(index: &Index, live: &LiveWeights, base: &LoaderConfig, world: usize) -> Vec<Loader> {
+    (0..world)
+        .map(|rank| {
+            let config = LoaderConfig {
+                rank,
+                world_size: world,
+                ..base.clone()
+            };
+            Loader::new(index.clone(), live.clone(), config).unwrap()
+        })
+        .collect()
+}
+
+fn stream(index: &Index, base: &LoaderConfig, world: usize, steps: u64) -> Vec<Global> {
+    let live = LiveWeights::new(weights_of(index, 0));
+    let mut loaders = ranks(index, &live, base, world);
+    (0..steps)
+        .map(|step| {
+            let global = read_global(&mut loaders);
+            live.publish(weights_of(index, step + 1));
+            global
+        })
+        .collect()
+}
+
+#[test]
+fn every_epoch_has_each_window_of_each_domain_once() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let mut seen: HashMap<(DomainId, u64), Vec<u64>> = HashMap::new();
+    let mut counts = [0u64; 4];
+    for global in stream(&index, &config(11), 1, 60) {
+        for sample in global.samples {
+            let count = &mut counts[sample.domain.index()];
+            assert_eq!(sample.count, *count, "samples are numbered in slot order");
+            *count += 1;
+            let windows = seen.entry((sample.domain, sample.epoch)).or_default();
+            windows.push(sample.window);
+        }
+    }
+    let mut whole_epochs = 0;
+    for ((domain, epoch), mut windows) in seen {
+        let n = index.split(domain, Split::Train).windows(LENGTH);
+        let complete = (epoch + 1) * n <= counts[domain.index()];
+        windows.sort_unstable();
+        if complete {
+            assert_eq!(windows, (0..n).collect::<Vec<_>>());
+            whole_epochs += 1;
+        } else {
+            windows.dedup();
+            assert_eq!(windows.len() as u64, counts[domain.index()] % n);
+        }
+    }
+    assert!(whole_epochs > 20, "{whole_epochs}");
+    assert_eq!(counts[3], 0);
+}
+
+#[test]
+fn tokens_are_those_of_the_window() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    // The whole split, put together from the files without the loader.
+    let whole: Vec<Vec<u32>> = ["books", "code", "law", "tiny"]
+        .iter()
+        .map(|name| {
+            (0..3)
+                .filter_map(|shard| std::fs::read(files.train_file(name, shard, "tokens")).ok())
+                .flatten()
+                .collect::<Vec<u8>>()
+                .chunks(2)
+                .map(|b| u32::from(u16::from_le_bytes([b[0], b[1]])))
+                .collect()
+        })
+        .collect();
+    for global in stream(&index, &config(11), 2, 12) {
+        for (sample, tokens) in global.samples.iter().zip(&global.tokens) {
+            let from = sample.window as usize * LENGTH;
+            assert_eq!(
+                tokens[..],
+                whole[sample.domain.index()][from..=from + LENGTH]
+            );
+        }
+    }
+}
+
+#[test]
+fn the_stream_is_the_same_for_any_world_size() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    for base in [
+        config(13),
+        LoaderConfig {
+            draws: Draws::Stratified,
+            minimum_per_domain: 1,
+            ..config(13)
+        },
+        LoaderConfig {
+            order: Order::Independent,
+            ..config(13)
+        },
+    ] {
+        let one = stream(&index, &base, 1, 20);
+        for world in [2, 3, 4, 8, 13] {
+            assert_eq!(stream(&index, &base, world, 20), one, "world size {world}");
+        }
+    }
+}
+
+#[test]
+fn resume_at_every_step_on_another_world_size_goes_on_exactly() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let steps = 14;
+    let whole = stream(&index, &config(8), 1, steps);
+    let worlds = [1, 2, 4, 8, 3];
+    for stop in 0..steps {
+        let world = worlds[stop as usize % worlds.len()];
+        let live = LiveWeights::new(weights_of(&index, 0));
+        let mut loaders = ranks(&index, &live, &config(8), world);
+        for step in 0..stop {
+            read_global(&mut loaders);
+            live.publish(weights_of(&index, step + 1));
+        }
+        let text = serde_json::to_string(&loaders[world - 1].state()).unwrap();
+        assert!(text.len() < 600, "{}: {text}", text.len());
+        for loader in &loaders {
+            assert_eq!(serde_json::to_string(&loader.state()).unwrap(), text);
+        }
+        let state: LoaderState = serde_json::from_str(&text).unwrap();
+        for other in worlds {
+            let live = LiveWeights::resumed(state.weights_in_force(index.domains()).unwrap());
+            let mut loaders: Vec<Loader> = (0..other)
+                .map(|rank| {
+                    let config = LoaderConfig {
+                        rank,
+                        world_size: other,
+                        ..config(8)
+                    };
+                    Loader::resume(index.clone(), live.clone(), config, &state).unwrap()
+                })
+                .collect();
+            for step in stop..steps {
+                assert_eq!(
+                    read_global(&mut loaders),
+                    whole[step as usize],
+                    "{world}->{other}"
+                );
+                live.publish(weights_of(&index, step + 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_published_after_a_step_govern_the_next_batch() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(mixture(&index, &[1.0, 0.0, 0.0, 0.0]));
+    let mut loader = Loader::new(index.clone(), live.clone(), config(6)).unwrap();
+    for step in 0..30u64 {
+        let target = (step % 3) as usize;
+        let mut weights = [0.0; 4];
+        weights[target] = 1.0;
+        let version = live.publish(mixture(&index, &weights));
+        let batch = loader.next_batch().unwrap();
+        assert_eq!((batch.step, batch.weights.version), (step, version));
+        assert!(batch.domains.iter().all(|d| d.index() == target));
+        assert_eq!(batch.global_samples[target], 6);
+    }
+    // Weights that came back from zero went on where they had stopped.
+    assert_eq!(loader.samples(), [60, 60, 60, 0]);
+    assert_eq!(loader.epochs()[2], 60.0);
+}
+
+#[test]
+fn a_weight_log_alone_replays_the_same_batches() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let steps = 25;
+    let path = files.path().join("weights.jsonl");
+    let header = Header::new(index.domains().clone(), index.fingerprint().to_string(), 42);
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut log = WeightLogWriter::create(&path, &header).unwrap();
+    let mut loaders = ranks(&index, &live, &config(9), 1);
+    let mut original = vec![];
+    for step in 0..steps {
+        log.record(step, &live.read()).unwrap();
+        original.push(read_global(&mut loaders));
+        // Not every step changes the weights.
+        if step % 4 != 2 {
+            live.publish(weights_of(&index, step + 1));
+        }
+    }
+    log.sync().unwrap();
+
+    let mut reader = WeightLogReader::open(&path).unwrap();
+    reader.expect(&header).unwrap();
+    let mut entry = reader.next_entry().unwrap();
+    let first = entry.as_ref().unwrap().weights.clone();
+    let live = LiveWeights::resumed(VersionedMixture {
+        version: first.version,
+        mixture: first.mixture,
+    });
+    let mut loaders = ranks(&index, &live, &config(9), 3);
+    for step in 0..steps {
+        if entry.as_ref().is_some_and(|e| e.step == step) {
+            let weights = entry.unwrap().weights;
+            if weights.version != live.read().version {
+                assert_eq!(live.publish(weights.mixture), weights.version);
+            }
+            entry = reader.next_entry().unwrap();
+        }
+        assert_eq!(
+            read_global(&mut loaders),
+            original[step as usize],
+            "step {step}"
+        );
+    }
+}
+
+#[test]
+fn a_state_of_another_run_is_refused_with_the_reason() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
+    loader.next_batch().unwrap();
+    let state = loader.state();
+    type Edit = fn(&mut LoaderState);
+    let cases: [(Edit, &str); 12] = [
+        (|s| s.index = "00".repeat(32), "another index"),
+        (|s| s.seed = 1, "another seed: it has 1, this loader has 42"),
+        (|s| s.sequence_length = 8, "another sequence length"),
+        (|s| s.order = Order::Independent, "another order of windows"),
+        (|s| s.samples.push(0), "another number of domains"),
+        (|s| s.version = 2, "hds-loader-state version 2"),
+        (|s| s.format = "x".into(), "another format"),
+        (|s| s.samples[0] = u64::MAX, "samples: their sum overflows"),
+        (|s| s.samples[3] = 1, "samples: 1 of domain \"tiny\""),
+        (|s| s.step = u64::MAX, "step"),
+        (|s| s.weights[0] = f64::NAN, "weight of domain \"books\""),
+        (|s| _ = s.weights.pop(), "3 weights for 4 domains"),
+    ];
+    for (edit, reason) in cases {
+        let mut other = state.clone();
+        edit(&mut other);
+        let error = Loader::resume(index.clone(), live.clone(), config(8), &other).unwrap_err();
+        assert!(error.to_string().contains(reason), "{reason}: {error}");
+    }
+    assert!(serde_json::from_str::<LoaderState>("{\"format\":\"hds-loader-state\"}").is_err());
+    Loader::resume(index, live, config(8), &state).unwrap();
+}
+
+#[test]
+fn a_domain_without_a_window_is_refused_by_name_and_the_loader_goes_on() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let bad = mixture(&index, &[1.0, 1.0, 1.0, 0.5]);
+    let error = Loader::new(index.clone(), LiveWeights::new(bad.clone()), config(8)).unwrap_err();
+    let text = error.to_string();
+    for part in ["\"tiny\"", "3 training tokens", "7 + 1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
+    live.publish(bad);
+    assert!(loader.next_batch().is_err());
+    assert!(loader.next_batch().is_err());
+    live.publish(weights_of(&index, 0));
+    let batch = loader.next_batch().unwrap();
+    assert_eq!(batch.step, 0);
+    let fresh = LiveWeights::new(weights_of(&index, 0));
+    let same = Loader::new(index, fresh, config(8)).unwrap().next_batch();
+    assert_eq!(same.unwrap().samples, batch.samples);
+}
+
+#[test]
+fn weights_of_another_number_of_domains_are_refused() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let others = hds::DomainSet::new(["a", "b"]).unwrap();
+    let error = Loader::new(
+        index,
+        LiveWeights::new(Mixture::uniform(&others)),
+        config(8),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("2 weights for 4 domains"), "{text}");
+}
+
+#[test]
+fn memory_of_an_old_batch_is_reused_without_trace() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut fresh = Loader::new(index.clone(), live.clone(), config(9)).unwrap();
+    let mut reused = Loader::new(index.clone(), live.clone(), config(9)).unwrap();
+    let mut old = fresh.next_batch().unwrap();
+    reused.next_batch().unwrap();
+    for _ in 0..10 {
+        let new = fresh.next_batch().unwrap();
+        reused.next_batch_into(&mut old).unwrap();
+        assert_eq!(format!("{new:?}"), format!("{old:?}"));
+    }
+    assert!(matches!(old.tokens, Tokens::U16(_)));
+}
