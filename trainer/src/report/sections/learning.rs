@@ -1,0 +1,134 @@
+//! What the model learnt: training loss, learning rate, gradient norm, held-out perplexity.
+
+use maud::{Markup, html};
+
+use super::View;
+use crate::report::bucket::smooth;
+use crate::report::number::Format;
+use crate::report::plot::{Frame, Line, LinePlot, Look, Vertical};
+
+/// The section.
+pub fn render(view: &View) -> Markup {
+    html! {
+        section id="learning" {
+            h2 { "What the model learnt" }
+            div.grid {
+                (training_loss(view))
+                (held_out(view))
+                (held_out_domains(view))
+                (learning_rate(view))
+                (gradient_norm(view))
+            }
+        }
+    }
+}
+
+fn training_loss(view: &View) -> Markup {
+    let loss = view.run.columns.loss;
+    let means = view.run.means(loss);
+    // Two hundredths of the run: enough to see the trend, short enough to see a bend.
+    let smoothed = smooth(&means, (means.len() as f64 * 0.02).max(1.0));
+    let mut raw = Line::new("per step", Look::Pale, means);
+    raw.spread = view.run.timeline.spread(loss);
+    let note = match view.run.timeline.width() {
+        1 => "nats per token".to_owned(),
+        width => format!("nats per token; raw: mean and range of {width} steps"),
+    };
+    LinePlot {
+        frame: view.frame("loss", "Training loss", &note),
+        steps: &view.steps,
+        steps_name: "steps",
+        lines: vec![raw, Line::new("smoothed", Look::Main(0), smoothed)],
+        vertical: Vertical::LinearFirst,
+        format: Format::Plain,
+        empty: view.no_steps(),
+    }
+    .render()
+}
+
+fn learning_rate(view: &View) -> Markup {
+    let values = view.run.means(view.run.columns.learning_rate);
+    LinePlot {
+        frame: Frame {
+            height: 110.0,
+            ..view.frame("learning-rate", "Learning rate", "")
+        },
+        steps: &view.steps,
+        steps_name: "steps",
+        lines: vec![Line::new("learning rate", Look::Main(0), values)],
+        vertical: Vertical::FromZero,
+        format: Format::Plain,
+        empty: view.no_steps(),
+    }
+    .render()
+}
+
+fn gradient_norm(view: &View) -> Markup {
+    let column = view.run.columns.gradient_norm;
+    let mut line = Line::new("gradient norm", Look::Main(0), view.run.means(column));
+    line.spread = view.run.timeline.spread(column);
+    LinePlot {
+        frame: Frame {
+            height: 110.0,
+            ..view.frame("gradient-norm", "Gradient norm", "before clipping")
+        },
+        steps: &view.steps,
+        steps_name: "steps",
+        lines: vec![line],
+        vertical: Vertical::LogFirst,
+        format: Format::Plain,
+        empty: view.no_steps(),
+    }
+    .render()
+}
+
+fn held_out(view: &View) -> Markup {
+    let run = view.run;
+    let note = "exp of the mean over domains, and of the mean under the base weights";
+    LinePlot {
+        frame: view.frame("held-out", "Held-out perplexity", note),
+        steps: &view.evaluated_at,
+        steps_name: "evals",
+        lines: vec![
+            Line::new(
+                "macro",
+                Look::Main(0),
+                run.evaluated(|e| e.macro_perplexity),
+            ),
+            Line::new(
+                "base-weighted",
+                Look::Main(1),
+                run.evaluated(|e| e.base_perplexity),
+            ),
+        ],
+        vertical: Vertical::LogFirst,
+        format: Format::Plain,
+        empty: view.no_evaluations(),
+    }
+    .render()
+}
+
+fn held_out_domains(view: &View) -> Markup {
+    let line = |(rank, domain): (usize, &usize)| {
+        let values = view.run.evaluated(|e| e.losses[*domain].map(f64::exp));
+        Line::new(&view.run.domains[*domain].name, Look::Domain(rank), values)
+    };
+    let mut frame = view.frame(
+        "held-out-domains",
+        "Held-out perplexity by domain",
+        "click a name to single it out, here and everywhere on the page",
+    );
+    frame.height = view.labelled_height();
+    frame.end_labels = view.labels_fit();
+    frame.wide = true;
+    LinePlot {
+        frame,
+        steps: &view.evaluated_at,
+        steps_name: "evals",
+        lines: view.order.iter().enumerate().map(line).collect(),
+        vertical: Vertical::LogFirst,
+        format: Format::Plain,
+        empty: view.no_evaluations(),
+    }
+    .render()
+}
