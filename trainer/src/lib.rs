@@ -5,6 +5,7 @@
 //! between them, and [`run`] joins all.
 
 pub mod evaluation;
+pub mod gradients;
 pub mod model;
 pub mod optimizer;
 pub mod preset;

@@ -1,1 +1,0 @@
-//! GPT-NeoX (Pythia) models.

@@ -1,0 +1,173 @@
+//! Losses per sequence, and their gradients without ever holding all logits.
+//!
+//! The logits of a batch are its largest tensor by far (B·L·V). Here they exist for a chunk of
+//! tokens at a time: product, log-softmax, loss, gradient of the logits, and the two products back
+//! into the hidden states and the output embedding, before the next chunk begins.
+
+use tch::{Device, Kind, Reduction, Tensor, no_grad};
+
+use super::{Model, Taps};
+
+/// Bytes of logits held at once: on a CPU about what stays in the caches; on a GPU enough to keep
+/// it busy.
+fn chunk_bytes(device: Device) -> i64 {
+    match device {
+        Device::Cpu => 16 << 20,
+        _ => 512 << 20,
+    }
+}
+
+/// Mean loss in nats per token of each sequence, [B] in f32 (f64 for f64 logits), from logits
+/// [B, L, V] and the ids [B, L] that should have been predicted. Differentiable.
+pub fn sequence_losses(logits_blv: &Tensor, targets_bl: &Tensor) -> Tensor {
+    token_losses(logits_blv, targets_bl).mean_dim([1i64].as_slice(), false, None::<Kind>)
+}
+
+/// Loss in nats of each token, [B, L].
+pub(crate) fn token_losses(logits_blv: &Tensor, targets_bl: &Tensor) -> Tensor {
+    let size = logits_blv.size();
+    let kind = match logits_blv.kind() {
+        Kind::Double => Kind::Double,
+        _ => Kind::Float,
+    };
+    let logits_nv = logits_blv.reshape([-1, size[2]]).to_kind(kind);
+    logits_nv
+        .cross_entropy_loss(
+            &targets_bl.reshape([-1]),
+            None::<Tensor>,
+            Reduction::None,
+            -100,
+            0.0,
+        )
+        .view([size[0], size[1]])
+}
+
+impl Model {
+    /// Adds the gradients of `scale` · Σ_b loss_b to the parameters' gradients, where loss_b is the
+    /// mean loss in nats per token of sequence b, and returns the losses [B], still on the device.
+    /// For the gradient of a global batch's mean, `scale` is 1 / (sequences of the global batch).
+    ///
+    /// `tokens_bl` and `targets_bl` are i64 [B, L]. The taps' records are ready afterwards; their δ
+    /// carries `scale`.
+    ///
+    /// # Panics
+    /// As [`Model::forward`].
+    pub fn accumulate_gradients(
+        &self,
+        tokens_bl: &Tensor,
+        targets_bl: &Tensor,
+        scale: f64,
+        taps: Option<&mut Taps>,
+    ) -> Tensor {
+        let hidden_nh = self.hidden_states(tokens_bl, taps, |_| ());
+        let length = tokens_bl.size()[1];
+        let mut embed_gradient_vh = self.embed_out_vh.grad();
+        let first = !embed_gradient_vh.defined();
+        if first {
+            embed_gradient_vh = self.embed_out_vh.detach().zeros_like();
+        }
+        let (losses_n, hidden_gradient_nh) = no_grad(|| {
+            self.head_gradients(
+                &hidden_nh.detach(),
+                &targets_bl.reshape([-1]),
+                scale / length as f64,
+                &mut embed_gradient_vh,
+            )
+        });
+        // The inner product's gradient with respect to the hidden states is exactly the one given.
+        let mut bridge = hidden_nh
+            .reshape([-1])
+            .dot(&hidden_gradient_nh.reshape([-1]));
+        if first {
+            // Nothing but autograd can create a leaf's gradient; afterwards it is added to in place.
+            let products = &self.embed_out_vh * &embed_gradient_vh;
+            bridge = products.sum(None::<Kind>).to_kind(self.kind) + bridge;
+        }
+        bridge.backward();
+        losses_n
+            .view(tokens_bl.size().as_slice())
+            .mean_dim([1i64].as_slice(), false, None::<Kind>)
+    }
+
+    /// Mean loss in nats per token of each sequence, [B], without gradients and without holding all
+    /// logits.
+    ///
+    /// # Panics
+    /// As [`Model::forward`].
+    pub fn evaluate_losses(&self, tokens_bl: &Tensor, targets_bl: &Tensor) -> Tensor {
+        no_grad(|| {
+            let hidden_nh = self.hidden_states(tokens_bl, None, |_| ());
+            let targets_n = targets_bl.reshape([-1]);
+            let weight_vh = self.compute(&self.embed_out_vh);
+            let losses: Vec<Tensor> = self
+                .chunks(hidden_nh.size()[0])
+                .map(|(start, rows)| {
+                    let logits_cv = hidden_nh
+                        .narrow(0, start, rows)
+                        .linear(&weight_vh, None::<&Tensor>);
+                    let logits_1cv = logits_cv.unsqueeze(0);
+                    token_losses(&logits_1cv, &targets_n.narrow(0, start, rows).unsqueeze(0))
+                        .squeeze_dim(0)
+                })
+                .collect();
+            Tensor::cat(&losses, 0)
+                .view(tokens_bl.size().as_slice())
+                .mean_dim([1i64].as_slice(), false, None::<Kind>)
+        })
+    }
+
+    /// Start and length of each chunk of `rows` tokens.
+    fn chunks(&self, rows: i64) -> impl Iterator<Item = (i64, i64)> + use<> {
+        let row_bytes = 4 * self.config.vocab_size;
+        let chunk = (chunk_bytes(self.device) / row_bytes).clamp(1, rows.max(1));
+        (0..rows)
+            .step_by(chunk as usize)
+            .map(move |start| (start, chunk.min(rows - start)))
+    }
+
+    /// Token losses [N] and the gradient [N, H] with respect to the hidden states of `scale` times
+    /// their sum; adds the output embedding's gradient to `embed_gradient_vh`.
+    fn head_gradients(
+        &self,
+        hidden_nh: &Tensor,
+        targets_n: &Tensor,
+        scale: f64,
+        embed_gradient_vh: &mut Tensor,
+    ) -> (Tensor, Tensor) {
+        let weight_vh = self.compute(&self.embed_out_vh);
+        let weight_hv = weight_vh.tr();
+        let wide = match self.kind {
+            Kind::Double => Kind::Double,
+            _ => Kind::Float,
+        };
+        let narrow = wide != self.kind;
+        let rows = hidden_nh.size()[0];
+        let hidden_gradient_nh = hidden_nh.empty_like();
+        let losses_n = Tensor::empty([rows], (wide, self.device));
+        for (start, size) in self.chunks(rows) {
+            let hidden_ch = hidden_nh.narrow(0, start, size);
+            let target_c1 = targets_n.narrow(0, start, size).unsqueeze(1);
+            let mut logits_cv = hidden_ch.matmul(&weight_hv).log_softmax(-1, wide);
+            let picked_c = logits_cv.gather(1, &target_c1, false).squeeze_dim(1);
+            let _ = picked_c.neg_out(&losses_n.narrow(0, start, size));
+            // d loss / d logits = softmax − one-hot.
+            let _ = logits_cv.exp_();
+            let minus_one = Tensor::full([size, 1], -1.0, (wide, self.device));
+            let _ = logits_cv.scatter_add_(1, &target_c1, &minus_one);
+            if narrow {
+                // Scaled before it is rounded: in f16 a probability alone may underflow.
+                let _ = logits_cv.multiply_scalar_(scale);
+                let gradient_cv = logits_cv.to_kind(self.kind);
+                let _ = gradient_cv.mm_out(&hidden_gradient_nh.narrow(0, start, size), &weight_vh);
+                let update_vh = gradient_cv.tr().mm(&hidden_ch).to_kind(wide);
+                let _ = embed_gradient_vh.g_add_(&update_vh);
+            } else {
+                let mut gradient_ch = hidden_gradient_nh.narrow(0, start, size);
+                let _ = logits_cv.mm_out(&gradient_ch, &weight_vh);
+                let _ = gradient_ch.multiply_scalar_(scale);
+                let _ = embed_gradient_vh.addmm_(&logits_cv.tr(), &(hidden_ch * scale));
+            }
+        }
+        (losses_n, hidden_gradient_nh)
+    }
+}

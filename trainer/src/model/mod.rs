@@ -1,0 +1,294 @@
+//! GPT-NeoX (Pythia) language models.
+//!
+//! In: token ids [B, L]. Out: next-token logits, or per-sequence losses and accumulated gradients.
+//! Always holds: parameters are leaves in f32 (f64 where asked for), whatever kind the arithmetic
+//! has; names and layout are Hugging Face's `GPTNeoXForCausalLM`. Leaves to others: the optimizer,
+//! what a tap's record means ([`crate::gradients`]), and where checkpoints lie.
+//!
+//! Legend: B batch (sequences), L tokens a sequence, N = B·L, H hidden size, F feed-forward size,
+//! A heads, D = H / A, R rotary dimensions, V vocabulary.
+//!
+//! # Source
+//! Black et al., "GPT-NeoX-20B", 2022, section 2; Biderman et al., "Pythia", 2023, section 2 and
+//! appendix E.
+
+mod block;
+mod config;
+mod error;
+mod huggingface;
+mod init;
+mod loss;
+mod presets;
+mod rotary;
+mod settings;
+mod shards;
+mod taps;
+
+use tch::{Device, Kind, Tensor};
+
+pub use config::{Initialization, ModelConfig};
+pub use error::ModelError;
+pub use huggingface::read_config;
+pub use loss::sequence_losses;
+pub use presets::{PRESET_NAMES, Preset, preset};
+pub use settings::ModelSettings;
+pub use taps::{Tap, Taps};
+
+use crate::optimizer::Parameter;
+use block::{Block, Norm, Pass};
+use rotary::Rotary;
+
+/// Which parameters weight decay applies to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayOn {
+    /// Weight matrices and embeddings, not biases and layer norms, as GPT-NeoX does.
+    #[default]
+    Matrices,
+    /// Everything.
+    All,
+}
+
+/// A GPT-NeoX model and its parameters on one device.
+#[derive(Debug)]
+pub struct Model {
+    config: ModelConfig,
+    device: Device,
+    kind: Kind,
+    embed_in_vh: Tensor,
+    blocks: Vec<Block>,
+    final_norm: Norm,
+    embed_out_vh: Tensor,
+    rotary: Rotary,
+    named: Vec<(String, Tensor)>,
+}
+
+/// What a parameter is for, which decides how it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Embeddings and matrices that read the residual stream.
+    Input,
+    /// Matrices that write to the residual stream.
+    Output,
+    /// Starts at 0.
+    Bias,
+    /// Starts at 1.
+    Gain,
+}
+
+impl Model {
+    /// A freshly initialised model. `kind` is that of the arithmetic: `Float`, `Double`, `BFloat16`
+    /// or `Half`. The same configuration and seed give the same weights on any device and with any
+    /// number of threads.
+    ///
+    /// # Errors
+    /// A configuration that describes no model.
+    pub fn new(
+        config: &ModelConfig,
+        device: Device,
+        kind: Kind,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
+        config.validate()?;
+        Self::build(config, device, kind, |name, shape, role| {
+            Ok(init::initial_values(config, name, shape, role, seed))
+        })
+    }
+
+    /// Assembles a model from one tensor a parameter; `make` gets name and shape.
+    pub(crate) fn build(
+        config: &ModelConfig,
+        device: Device,
+        kind: Kind,
+        mut make: impl FnMut(&str, &[i64], Role) -> Result<Tensor, ModelError>,
+    ) -> Result<Self, ModelError> {
+        let storage = match kind {
+            Kind::Double => Kind::Double,
+            _ => Kind::Float,
+        };
+        let mut named = Vec::new();
+        let mut parameter = |name: String, shape: &[i64], role: Role| {
+            let tensor = make(&name, shape, role)?;
+            // The copy makes a leaf of its own storage, contiguous, even where nothing is converted.
+            let tensor = tch::no_grad(|| {
+                let leaf = Tensor::empty(shape, (storage, device));
+                leaf.shallow_clone().copy_(&tensor);
+                leaf
+            })
+            .set_requires_grad(true);
+            named.push((name, tensor.shallow_clone()));
+            Ok::<Tensor, ModelError>(tensor)
+        };
+        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let embed_in_vh = parameter(
+            "gpt_neox.embed_in.weight".to_owned(),
+            &[vocabulary, hidden],
+            Role::Input,
+        )?;
+        let mut blocks = Vec::new();
+        for index in 0..config.num_hidden_layers {
+            blocks.push(Block::build(config, index, &mut parameter)?);
+        }
+        let final_norm = Norm::build(config, "gpt_neox.final_layer_norm", &mut parameter)?;
+        let embed_out_vh = parameter(
+            "embed_out.weight".to_owned(),
+            &[vocabulary, hidden],
+            Role::Input,
+        )?;
+        Ok(Self {
+            config: config.clone(),
+            device,
+            kind,
+            embed_in_vh,
+            blocks,
+            final_norm,
+            embed_out_vh,
+            rotary: Rotary::new(config, device, kind),
+            named,
+        })
+    }
+
+    /// Shape and constants of the model.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Where the parameters are.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Kind of the arithmetic.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// All parameters in a fixed order, sharing storage with the model; decay on matrices only.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        self.parameters_decaying(DecayOn::Matrices)
+    }
+
+    /// All parameters in a fixed order, sharing storage with the model.
+    pub fn parameters_decaying(&self, on: DecayOn) -> Vec<Parameter> {
+        self.named
+            .iter()
+            .map(|(name, tensor)| Parameter {
+                name: name.clone(),
+                tensor: tensor.shallow_clone(),
+                decays: on == DecayOn::All || tensor.dim() > 1,
+            })
+            .collect()
+    }
+
+    /// The weight [H, F] of `mlp.dense_4h_to_h` of each given block, sharing storage with the model.
+    ///
+    /// # Panics
+    /// If a block does not exist; [`crate::gradients::LayerChoice::resolve`] checks that.
+    pub fn output_projections(&self, blocks: &[usize]) -> Vec<Tensor> {
+        blocks
+            .iter()
+            .map(|&index| self.blocks[index].output_projection().detach())
+            .collect()
+    }
+
+    /// Inputs and targets, i64 [B, L] each on the model's device, from the ids [B, L + 1] of
+    /// `sequences` windows: the targets are the inputs moved by one.
+    ///
+    /// # Errors
+    /// Ids that are no such matrix, an id outside the vocabulary, or more tokens than positions.
+    pub fn batch(&self, ids: &[i64], sequences: usize) -> Result<(Tensor, Tensor), ModelError> {
+        let width = ids.len() / sequences.max(1);
+        if width < 2 || width * sequences != ids.len() {
+            return Err(ModelError::Field {
+                field: "batch",
+                got: format!("{} ids", ids.len()),
+                want: format!("{sequences} windows of the same two or more ids"),
+            });
+        }
+        let length = width as i64 - 1;
+        if length > self.config.max_position_embeddings {
+            return Err(ModelError::Field {
+                field: "batch",
+                got: format!("sequences of {length} tokens"),
+                want: format!(
+                    "at most the {} positions",
+                    self.config.max_position_embeddings
+                ),
+            });
+        }
+        // Checked here, because on a GPU an id out of range ends the process.
+        if let Some(id) = ids
+            .iter()
+            .find(|id| !(0..self.config.vocab_size).contains(*id))
+        {
+            return Err(ModelError::Field {
+                field: "batch",
+                got: format!("token id {id}"),
+                want: format!("below vocab_size = {}", self.config.vocab_size),
+            });
+        }
+        let ids_bw = Tensor::from_slice(ids)
+            .view([sequences as i64, length + 1])
+            .to_device(self.device);
+        Ok((ids_bw.narrow(1, 0, length), ids_bw.narrow(1, 1, length)))
+    }
+
+    /// Logits [B, L, V] of the token after each of `tokens_bl` (i64). Taps, where given, record the
+    /// layers that they ask for.
+    ///
+    /// # Panics
+    /// If L exceeds `max_position_embeddings`, or tokens are not [B, L].
+    pub fn forward(&self, tokens_bl: &Tensor, taps: Option<&mut Taps>) -> Tensor {
+        let hidden_nh = self.hidden_states(tokens_bl, taps, |_| ());
+        let logits_nv = hidden_nh.linear(&self.compute(&self.embed_out_vh), None::<&Tensor>);
+        let size = tokens_bl.size();
+        logits_nv.view([size[0], size[1], self.config.vocab_size])
+    }
+
+    /// The residual stream [N, H] after the final layer norm; `observe` sees the embeddings and then
+    /// the output of each block.
+    pub(crate) fn hidden_states(
+        &self,
+        tokens_bl: &Tensor,
+        mut taps: Option<&mut Taps>,
+        mut observe: impl FnMut(&Tensor),
+    ) -> Tensor {
+        let (batch, length) = match tokens_bl.size()[..] {
+            [batch, length] => (batch, length),
+            _ => panic!("tokens must be [B, L], are {:?}", tokens_bl.size()),
+        };
+        assert!(
+            length <= self.config.max_position_embeddings,
+            "sequence of {length} tokens, the model has {} positions",
+            self.config.max_position_embeddings
+        );
+        if let Some(taps) = taps.as_deref_mut() {
+            taps.begin(batch, length);
+        }
+        let tokens_n = tokens_bl.reshape([-1]);
+        let mut stream_nh =
+            Tensor::embedding(&self.embed_in_vh, &tokens_n, -1, false, false).to_kind(self.kind);
+        observe(&stream_nh);
+        let pass = Pass {
+            batch,
+            length,
+            kind: self.kind,
+            rotary: &self.rotary,
+        };
+        for (index, block) in self.blocks.iter().enumerate() {
+            stream_nh = block.forward(&stream_nh, &pass, index, taps.as_deref_mut());
+            observe(&stream_nh);
+        }
+        self.final_norm.forward(&stream_nh, self.kind)
+    }
+
+    /// A parameter in the kind of the arithmetic.
+    fn compute(&self, parameter: &Tensor) -> Tensor {
+        block::in_kind(parameter, self.kind)
+    }
+}
+
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod tests;
