@@ -21,6 +21,12 @@ impl Checksum {
     }
 }
 
+impl From<blake3::Hash> for Checksum {
+    fn from(hash: blake3::Hash) -> Self {
+        Self(*hash.as_bytes())
+    }
+}
+
 impl std::fmt::Display for Checksum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&blake3::Hash::from(self.0).to_hex())

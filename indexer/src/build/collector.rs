@@ -1,0 +1,168 @@
+//! Puts products back into input order and writes them.
+//!
+//! In: [`Product`]s in any order. Out: documents appended to their shards in input order, counts per source, a journal every
+//! now and then. Always holds: what was written is the input up to one cursor, so a journal may be taken after any product.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hds::DomainSet;
+use hds::index::Skipped;
+
+use super::error::BuildError;
+use super::journal::{Identity, Journal, SourceState};
+use super::options::OnError;
+use super::progress::{Advance, Progress};
+use super::shards::Shards;
+use super::staging::Staging;
+use super::work::Product;
+use crate::input::{Cursor, InputError, Place, Plan, SourceKind};
+use crate::record::Fault;
+
+/// The writing side of a build.
+pub(super) struct Collector<'b> {
+    pub plan: &'b Plan,
+    pub staging: &'b Staging,
+    pub identity: &'b Identity,
+    pub progress: &'b dyn Progress,
+    pub on_error: OnError,
+    /// Between two journals; `None` where an interrupted build cannot go on.
+    pub checkpoint_every: Option<Duration>,
+    pub input_bytes: Arc<AtomicU64>,
+    pub shards: Shards,
+    pub cursor: Cursor,
+    pub sources: Vec<SourceState>,
+    pub advance: Advance,
+    /// Whether a journal lies in the staging folder.
+    pub has_journal: bool,
+    pub last_checkpoint: Instant,
+    pub pending: BTreeMap<u64, Product>,
+    pub next: u64,
+    /// Input bytes at the end of the source before, to tell the standard input's size.
+    pub counted: u64,
+}
+
+impl Collector<'_> {
+    /// Takes a product and writes all that are next in order; gives the weight of those written.
+    ///
+    /// # Errors
+    /// The first fault in input order, or a file that cannot be written. Nothing may be delivered after.
+    pub fn deliver(&mut self, product: Product) -> Result<usize, BuildError> {
+        self.pending.insert(product.sequence, product);
+        let mut freed = 0;
+        while let Some(product) = self.pending.remove(&self.next) {
+            self.next += 1;
+            freed += product.weight;
+            self.write(product)?;
+        }
+        self.advance.input_bytes = self.input_bytes.load(Ordering::Relaxed);
+        self.progress.advances(self.advance);
+        if self
+            .checkpoint_every
+            .is_some_and(|every| self.last_checkpoint.elapsed() >= every)
+        {
+            self.checkpoint()?;
+        }
+        Ok(freed)
+    }
+
+    fn write(&mut self, product: Product) -> Result<(), BuildError> {
+        if let Some(error) = product.fault {
+            return Err(BuildError::Input(error));
+        }
+        let number = product.source as usize;
+        self.open_sources(number + 1);
+        for run in &product.runs {
+            if run.documents.is_empty() {
+                continue;
+            }
+            if !self.shards.knows(&run.domain) && self.shards.domains() == DomainSet::MAX {
+                return Err(BuildError::TooManyDomains {
+                    path: self.plan.sources[number].path.clone(),
+                    most: DomainSet::MAX,
+                    example: run.domain.to_string(),
+                    field: self.identity.options["domain_field"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .into(),
+                });
+            }
+            self.shards.append(run)?;
+            let documents = run.documents.len() as u64;
+            self.sources[number].documents += documents;
+            self.advance.documents += documents;
+        }
+        self.advance.text_bytes += product.text_bytes;
+        for skip in product.skipped {
+            add_skip(&mut self.sources[number], skip.kind, skip.count, skip.first);
+        }
+        if product.ends_source {
+            self.end_source(number)?;
+        }
+        self.cursor = product.after;
+        Ok(())
+    }
+
+    /// Makes the states of the sources up to a number.
+    fn open_sources(&mut self, count: usize) {
+        while self.sources.len() < count {
+            let source = &self.plan.sources[self.sources.len()];
+            let mut state = SourceState {
+                bytes: source.bytes,
+                ..SourceState::default()
+            };
+            for left in &source.left_out {
+                add_skip(&mut state, left.reason, left.count, left.first.clone());
+            }
+            self.sources.push(state);
+        }
+    }
+
+    fn end_source(&mut self, number: usize) -> Result<(), BuildError> {
+        let source = &self.plan.sources[number];
+        let state = &mut self.sources[number];
+        if source.kind == SourceKind::StandardInput {
+            state.bytes = self.input_bytes.load(Ordering::Relaxed) - self.counted;
+        }
+        self.counted = self.input_bytes.load(Ordering::Relaxed);
+        if state.documents > 0 || source.kind == SourceKind::Nothing {
+            return Ok(());
+        }
+        let fault = Fault::NoDocument;
+        if self.on_error == OnError::Stop {
+            return Err(BuildError::Input(InputError {
+                path: source.path.clone(),
+                place: Place::Whole,
+                fault,
+            }));
+        }
+        add_skip(state, fault.kind(), 1, Place::Whole.to_string());
+        Ok(())
+    }
+
+    /// Notes the place reached, so that the build can go on from here.
+    ///
+    /// # Errors
+    /// If a file cannot be written or synced.
+    pub fn checkpoint(&mut self) -> Result<(), BuildError> {
+        let splits = self.shards.checkpoint()?;
+        let identity = self.identity.clone();
+        Journal::new(identity, self.cursor, self.sources.clone(), splits).save(self.staging)?;
+        self.has_journal = true;
+        self.last_checkpoint = Instant::now();
+        Ok(())
+    }
+}
+
+fn add_skip(state: &mut SourceState, reason: &str, count: u64, first: String) {
+    match state.skipped.iter_mut().find(|s| s.reason == reason) {
+        Some(known) => known.count += count,
+        None => state.skipped.push(Skipped {
+            reason: reason.to_owned(),
+            count,
+            first,
+        }),
+    }
+}

@@ -1,0 +1,320 @@
+//! Builds an index from a corpus.
+//!
+//! In: [`BuildOptions`], a tokenizer, someone who hears the progress. Out: the index, by one rename, and a [`BuildSummary`]. Always
+//! holds: the same inputs and options give the same bytes, for any number of threads and interruptions; the target is absent or
+//! whole. Memory: a few blocks a thread plus the largest record; counts of shards and sources; nothing a document.
+//!
+//! ```text
+//! Reader ─block─▶ Worker (a thread each) ─product─▶ Collector ─▶ Shards ─▶ finish ─▶ publish
+//!                                                       └▶ Journal
+//! ```
+
+mod collector;
+mod document;
+mod error;
+mod finish;
+mod journal;
+mod options;
+mod pipeline;
+mod progress;
+mod shards;
+mod staging;
+mod summary;
+mod sums;
+mod tables;
+mod work;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+use hds::durable::FileError;
+use hds::index::{
+    FORMAT_NAME, FORMAT_VERSION, MANIFEST_FILE, Manifest, SourceEntry, TokenType, TokenizerEntry,
+};
+
+pub(crate) use document::DocumentRecord;
+pub use error::BuildError;
+pub use options::{BuildOptions, OnError};
+pub use progress::{Advance, Progress, Silent};
+pub use summary::{BuildSummary, SkippedTotal, skipped_of, warnings_of};
+
+use crate::input::{Cursor, Plan, PlanOptions, Reader, Split};
+use crate::tokenize::Tokenizer;
+pub(crate) use sums::ShardSums;
+
+use collector::Collector;
+use journal::{Identity, Journal};
+use shards::Shards;
+use staging::Staging;
+use work::{WorkOptions, held_out_below};
+
+/// Builds an index. Ends early, with [`BuildError::Interrupted`], when `interrupted` becomes true.
+///
+/// # Errors
+/// [`BuildError`]; the target is then absent. What was done may lie in `<target>.building/`, from where the same build goes on.
+pub fn build(
+    options: &BuildOptions,
+    tokenizer: &dyn Tokenizer,
+    progress: &dyn Progress,
+    interrupted: &AtomicBool,
+) -> Result<BuildSummary, BuildError> {
+    let started = Instant::now();
+    check(options)?;
+    let plan = Plan::new(
+        &options.inputs,
+        &options.held_out,
+        &PlanOptions {
+            text_extensions: options.fields.text_extensions.clone(),
+            skip_unknown: options.on_error == OnError::Skip,
+        },
+    )?;
+    let staging = Staging::enter(&options.target)?;
+    if let Some(why) = &staging.unlocked {
+        progress.note(&format!(
+            "this file system has no locks ({why}): see to it that no other build writes here"
+        ));
+    }
+    if options.restart {
+        staging.clear()?;
+    }
+    let build = Build {
+        options,
+        tokenizer,
+        progress,
+        interrupted,
+        plan: &plan,
+        identity: identity(options, tokenizer, &plan),
+        token_type: TokenType::for_vocabulary(tokenizer.vocabulary()),
+    };
+    let mut fresh = true;
+    match build.run(&staging, &mut fresh) {
+        Ok((manifest, advance, resumed)) => {
+            manifest.save(&staging.index())?;
+            let (manifest, fingerprint) = Manifest::load(&staging.index())?;
+            staging.publish()?;
+            let seconds = started.elapsed().as_secs_f64();
+            Ok(BuildSummary {
+                index: options.target.clone(),
+                fingerprint: fingerprint.to_string(),
+                domains: manifest.domains.len(),
+                documents: total(&manifest, |s| s.documents),
+                tokens: total(&manifest, |s| s.tokens),
+                text_bytes: total(&manifest, |s| s.bytes),
+                skipped: skipped_of(&manifest),
+                warnings: warnings_of(&manifest),
+                threads: options.threads,
+                engine: tokenizer.engine(),
+                seconds,
+                text_bytes_this_run: advance.text_bytes,
+                megabytes_per_second: advance.text_bytes as f64 / 1e6 / seconds,
+                resumed,
+            })
+        }
+        Err(error) => {
+            // Without a journal nothing there could be gone on from.
+            if fresh {
+                let _ = staging.discard();
+            }
+            Err(error)
+        }
+    }
+}
+
+fn total(manifest: &Manifest, of: impl Fn(&hds::index::SplitEntry) -> u64) -> u64 {
+    let splits = manifest.domains.iter().flat_map(|d| [&d.train, &d.valid]);
+    splits.map(of).sum()
+}
+
+fn check(options: &BuildOptions) -> Result<(), BuildError> {
+    let wrong = |option, got: String, want| Err(BuildError::Option { option, got, want });
+    if !(0.0..=1.0).contains(&options.valid_fraction) {
+        let got = options.valid_fraction.to_string();
+        return wrong("--valid-fraction", got, "a number from 0 to 1 is wanted");
+    }
+    if options.shard_tokens == 0 {
+        return wrong("--shard-tokens", "0".into(), "at least 1 is wanted");
+    }
+    if options.threads == 0 {
+        return wrong("--threads", "0".into(), "at least 1 is wanted");
+    }
+    if options.fields.text == options.fields.domain {
+        let got = options.fields.domain.to_string();
+        return wrong(
+            "--domain-field",
+            got,
+            "a field other than the text's is wanted",
+        );
+    }
+    Ok(())
+}
+
+fn identity(options: &BuildOptions, tokenizer: &dyn Tokenizer, plan: &Plan) -> Identity {
+    let held_out_from = plan.sources.iter().position(|s| s.split == Split::HeldOut);
+    let entry = TokenizerEntry {
+        name: tokenizer.name().to_owned(),
+        fingerprint: tokenizer.fingerprint(),
+        vocabulary: tokenizer.vocabulary(),
+        end_of_document: tokenizer.end_of_document(),
+    };
+    Identity::new(options.for_manifest(held_out_from), entry, plan)
+}
+
+struct Build<'b> {
+    options: &'b BuildOptions,
+    tokenizer: &'b dyn Tokenizer,
+    progress: &'b dyn Progress,
+    interrupted: &'b AtomicBool,
+    plan: &'b Plan,
+    identity: Identity,
+    token_type: TokenType,
+}
+
+impl Build<'_> {
+    /// Everything up to the manifest; `fresh` is set to false once a journal lies in the staging folder.
+    fn run(
+        &self,
+        staging: &Staging,
+        fresh: &mut bool,
+    ) -> Result<(Manifest, Advance, bool), BuildError> {
+        let options = self.options;
+        let journal = match Journal::load(staging, &self.identity) {
+            Ok(journal) => journal,
+            Err(error) => {
+                // Another build's work is the user's to discard.
+                *fresh = false;
+                return Err(error);
+            }
+        };
+        if journal.is_none() {
+            staging.clear()?;
+        }
+        for folder in [staging.index(), staging.records()] {
+            fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
+        }
+        let input_bytes = Arc::new(AtomicU64::new(0));
+        let resumed = journal.is_some();
+        *fresh = !resumed;
+        let mut collector = Collector {
+            plan: self.plan,
+            staging,
+            identity: &self.identity,
+            progress: self.progress,
+            on_error: options.on_error,
+            checkpoint_every: self
+                .plan
+                .is_repeatable()
+                .then_some(options.checkpoint_every),
+            input_bytes: input_bytes.clone(),
+            shards: Shards::new(
+                staging.index(),
+                staging.records(),
+                self.token_type,
+                options.shard_tokens,
+            ),
+            cursor: Cursor::default(),
+            sources: Vec::new(),
+            advance: Advance::default(),
+            has_journal: resumed,
+            last_checkpoint: Instant::now(),
+            pending: BTreeMap::new(),
+            next: 0,
+            counted: 0,
+        };
+        if let Some(journal) = journal {
+            let documents: u64 = journal.sources.iter().map(|s| s.documents).sum();
+            self.progress.note(&format!(
+                "going on with the interrupted build in {} behind {documents} documents",
+                staging.folder().display()
+            ));
+            collector.shards.restore(journal.splits)?;
+            (collector.cursor, collector.sources) = (journal.cursor, journal.sources);
+        }
+        self.progress.begins(self.plan.bytes());
+        let reader = Reader::new(self.plan, &options.fields, collector.cursor, input_bytes);
+        let work = WorkOptions {
+            tokenizer: self.tokenizer,
+            token_type: self.token_type,
+            fields: &options.fields,
+            held_out_below: held_out_below(options.valid_fraction),
+            on_error: options.on_error,
+        };
+        let outcome = pipeline::run(
+            reader,
+            &work,
+            &mut collector,
+            options.threads,
+            self.interrupted,
+        );
+        *fresh = !collector.has_journal;
+        // Both end between two blocks; after a failed write the files are only as good as the journal before.
+        if collector.has_journal && matches!(outcome, Ok(true) | Err(BuildError::Input(_))) {
+            collector.checkpoint()?;
+        }
+        if outcome? {
+            let kept = if collector.has_journal {
+                format!(
+                    "what is done lies in {}; run the same command again to go on",
+                    staging.folder().display()
+                )
+            } else {
+                "nothing was kept".into()
+            };
+            return Err(BuildError::Interrupted { kept });
+        }
+        self.progress.finishes();
+        if collector.checkpoint_every.is_some() && collector.has_journal {
+            collector.checkpoint()?;
+        }
+        let advance = collector.advance;
+        let manifest = self.finish(collector)?;
+        Ok((manifest, advance, resumed))
+    }
+
+    fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
+        let sources: Vec<SourceEntry> = self
+            .plan
+            .sources
+            .iter()
+            .zip(&collector.sources)
+            .map(|(source, state)| SourceEntry {
+                name: source.name.clone(),
+                bytes: state.bytes,
+                documents: state.documents,
+                skipped: state.skipped.clone(),
+            })
+            .collect();
+        let splits = collector.shards.finish()?;
+        let domains = finish::finish(&splits, self.token_type, self.options.threads)?;
+        let manifest = Manifest {
+            format: FORMAT_NAME.into(),
+            version: FORMAT_VERSION,
+            tokenizer: self.identity.tokenizer.clone(),
+            token_type: self.token_type,
+            domains,
+            sources,
+            options: self.identity.options.clone(),
+        };
+        let documents = total(&manifest, |s| s.documents);
+        if documents == 0 {
+            let skipped = skipped_of(&manifest);
+            let shown: Vec<String> = skipped
+                .iter()
+                .map(|s| format!("{} × {} (first: {})", s.count, s.reason, s.first))
+                .collect();
+            let more = if shown.is_empty() {
+                String::new()
+            } else {
+                format!("; left out: {}", shown.join(", "))
+            };
+            return Err(BuildError::NoDocument { more });
+        }
+        if manifest.domains.iter().all(|d| d.train.documents == 0) {
+            return Err(BuildError::NothingToTrain { documents });
+        }
+        manifest.check(std::path::Path::new(MANIFEST_FILE))?;
+        Ok(manifest)
+    }
+}

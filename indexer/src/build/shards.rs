@@ -1,0 +1,402 @@
+//! Appends runs of documents to the open shard of each domain and split.
+//!
+//! In: [`Run`]s in input order. Out: token files in their final place in the staging folder, and a file of document records
+//! beside each. Always holds: documents are never cut by a shard; a file's first n bytes do not depend on when it was
+//! flushed; no file is held open, so the number of domains is not bounded by the system's limit. Memory: at most
+//! [`BUFFERED_BYTES`] for all domains together, and the counts of every shard.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hds::durable::FileError;
+use hds::index::{Checksum, Split, TokenType, domain_folder, shard_stem};
+use serde::{Deserialize, Serialize};
+
+use super::document::DocumentRecord;
+use super::error::BuildError;
+use super::work::Run;
+
+/// Bytes that wait in memory for all shards together.
+const BUFFERED_BYTES: usize = 64 << 20;
+/// Bytes that wait in memory for one shard.
+const BUFFERED_BYTES_OF_SHARD: usize = 1 << 20;
+
+/// A shard that gets no more documents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClosedShard {
+    pub tokens: u64,
+    pub documents: u64,
+    pub checksum: Checksum,
+}
+
+/// How far a domain's split is, on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SplitState {
+    pub domain: String,
+    pub split: Split,
+    pub closed: Vec<ClosedShard>,
+    /// Tokens of the open shard.
+    pub tokens: u64,
+    /// Documents of the open shard.
+    pub documents: u64,
+}
+
+/// The paths of a split's files in the staging folder.
+#[derive(Clone, Debug)]
+pub(super) struct SplitPaths {
+    index: PathBuf,
+    records: PathBuf,
+    folder: String,
+}
+
+impl SplitPaths {
+    pub fn new(index: &Path, records: &Path, domain: &str, split: Split) -> Self {
+        Self {
+            index: index.to_owned(),
+            records: records.to_owned(),
+            folder: domain_folder(domain, split),
+        }
+    }
+
+    /// A file's path relative to the index, as the manifest has it.
+    pub fn relative(&self, shard: u64, extension: &str) -> String {
+        format!("{}/{}.{extension}", self.folder, shard_stem(shard))
+    }
+
+    /// Where a file of the index is being written.
+    pub fn file(&self, shard: u64, extension: &str) -> PathBuf {
+        self.index.join(self.relative(shard, extension))
+    }
+
+    /// Where the document records of a shard are.
+    pub fn records(&self, shard: u64) -> PathBuf {
+        self.records.join(self.relative(shard, "records"))
+    }
+
+    fn create_folders(&self) -> Result<(), FileError> {
+        for top in [&self.index, &self.records] {
+            let folder = top.join(&self.folder);
+            fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
+        }
+        Ok(())
+    }
+}
+
+struct OpenSplit {
+    paths: SplitPaths,
+    state: SplitState,
+    tokens: Vec<u8>,
+    records: Vec<u8>,
+    hasher: blake3::Hasher,
+    /// Written to since the files were last made durable.
+    dirty: bool,
+}
+
+/// The writers of a build.
+pub(super) struct Shards {
+    index: PathBuf,
+    records: PathBuf,
+    token_bytes: u64,
+    shard_tokens: u64,
+    splits: BTreeMap<(Arc<str>, Split), OpenSplit>,
+    buffered: usize,
+}
+
+impl Shards {
+    /// Starts without any domain.
+    pub fn new(index: PathBuf, records: PathBuf, token_type: TokenType, shard_tokens: u64) -> Self {
+        Self {
+            index,
+            records,
+            token_bytes: token_type.bytes(),
+            shard_tokens,
+            splits: BTreeMap::new(),
+            buffered: 0,
+        }
+    }
+
+    /// Cuts the files back to a noted state and goes on from it.
+    ///
+    /// # Errors
+    /// If a file is missing or shorter than noted.
+    pub fn restore(&mut self, states: Vec<SplitState>) -> Result<(), BuildError> {
+        for state in states {
+            let paths = SplitPaths::new(&self.index, &self.records, &state.domain, state.split);
+            let number = state.closed.len() as u64;
+            let token_bytes = state.tokens.saturating_mul(self.token_bytes);
+            let record_bytes = state.documents.saturating_mul(DocumentRecord::BYTES as u64);
+            paths.create_folders()?;
+            cut(&paths.file(number, "tokens"), token_bytes)?;
+            cut(&paths.records(number), record_bytes)?;
+            for later in number + 1.. {
+                let mut any = false;
+                for path in [paths.file(later, "tokens"), paths.records(later)] {
+                    any |= fs::remove_file(path).is_ok();
+                }
+                if !any {
+                    break;
+                }
+            }
+            let hasher = digest(&paths.file(number, "tokens"))?;
+            let key = (Arc::from(state.domain.as_str()), state.split);
+            self.splits.insert(
+                key,
+                OpenSplit {
+                    paths,
+                    state,
+                    tokens: Vec::new(),
+                    records: Vec::new(),
+                    hasher,
+                    dirty: false,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// Number of different domains.
+    pub fn domains(&self) -> usize {
+        let mut names: Vec<&str> = self.splits.keys().map(|(d, _)| &**d).collect();
+        names.dedup();
+        names.len()
+    }
+
+    /// Whether a domain has documents already.
+    pub fn knows(&self, domain: &str) -> bool {
+        let name: Arc<str> = domain.into();
+        Split::ALL
+            .into_iter()
+            .any(|split| self.splits.contains_key(&(name.clone(), split)))
+    }
+
+    /// Appends documents.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn append(&mut self, run: &Run) -> Result<(), FileError> {
+        let key = (run.domain.clone(), run.split);
+        let open = match self.splits.entry(key) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let paths = SplitPaths::new(&self.index, &self.records, &run.domain, run.split);
+                paths.create_folders()?;
+                entry.insert(OpenSplit::new(paths, &run.domain, run.split))
+            }
+        };
+        let before = open.buffered();
+        let mut rest = &run.tokens[..];
+        for document in &run.documents {
+            let full = open.state.tokens.saturating_add(document.tokens) > self.shard_tokens;
+            if full && open.state.documents > 0 {
+                open.close_shard()?;
+            }
+            let bytes = (document.tokens * self.token_bytes) as usize;
+            let (tokens, behind) = rest.split_at(bytes);
+            rest = behind;
+            open.tokens.extend_from_slice(tokens);
+            document.write(&mut open.records);
+            open.state.tokens += document.tokens;
+            open.state.documents += 1;
+        }
+        if open.buffered() > BUFFERED_BYTES_OF_SHARD {
+            open.flush()?;
+        }
+        self.buffered = (self.buffered + open.buffered()).saturating_sub(before);
+        if self.buffered > BUFFERED_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes out what waits in memory.
+    fn flush(&mut self) -> Result<(), FileError> {
+        for open in self.splits.values_mut() {
+            open.flush()?;
+        }
+        self.buffered = 0;
+        Ok(())
+    }
+
+    /// Makes everything durable and gives the state that a later [`Self::restore`] takes.
+    ///
+    /// # Errors
+    /// If a file cannot be written or synced.
+    pub fn checkpoint(&mut self) -> Result<Vec<SplitState>, FileError> {
+        self.flush()?;
+        let mut states = Vec::with_capacity(self.splits.len());
+        for open in self.splits.values_mut() {
+            if std::mem::take(&mut open.dirty) {
+                open.sync()?;
+            }
+            states.push(open.state.clone());
+        }
+        Ok(states)
+    }
+
+    /// Closes every shard and gives all of them.
+    ///
+    /// # Errors
+    /// If a file cannot be written or synced.
+    pub fn finish(mut self) -> Result<Vec<(SplitState, SplitPaths)>, FileError> {
+        let mut all = Vec::with_capacity(self.splits.len());
+        for (_, mut open) in std::mem::take(&mut self.splits) {
+            if open.state.documents > 0 {
+                open.close_shard()?;
+            }
+            all.push((open.state, open.paths));
+        }
+        Ok(all)
+    }
+}
+
+impl OpenSplit {
+    fn new(paths: SplitPaths, domain: &str, split: Split) -> Self {
+        Self {
+            paths,
+            state: SplitState {
+                domain: domain.to_owned(),
+                split,
+                closed: Vec::new(),
+                tokens: 0,
+                documents: 0,
+            },
+            tokens: Vec::new(),
+            records: Vec::new(),
+            hasher: blake3::Hasher::new(),
+            dirty: false,
+        }
+    }
+
+    fn buffered(&self) -> usize {
+        self.tokens.len() + self.records.len()
+    }
+
+    fn number(&self) -> u64 {
+        self.state.closed.len() as u64
+    }
+
+    fn flush(&mut self) -> Result<(), FileError> {
+        if self.buffered() == 0 {
+            return Ok(());
+        }
+        self.hasher.update(&self.tokens);
+        append_to(&self.paths.file(self.number(), "tokens"), &self.tokens)?;
+        append_to(&self.paths.records(self.number()), &self.records)?;
+        self.dirty = true;
+        // Capacity is kept while it is in the usual range, so that steady writing allocates nothing.
+        for buffer in [&mut self.tokens, &mut self.records] {
+            buffer.clear();
+            buffer.shrink_to(2 * BUFFERED_BYTES_OF_SHARD);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), FileError> {
+        for path in [
+            self.paths.file(self.number(), "tokens"),
+            self.paths.records(self.number()),
+        ] {
+            // A shard that was just opened has no file yet.
+            match File::open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                other => other
+                    .and_then(|f| f.sync_data())
+                    .map_err(|e| FileError::new("sync", &path, e))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn close_shard(&mut self) -> Result<(), FileError> {
+        self.flush()?;
+        self.sync()?;
+        let checksum = Checksum::from(self.hasher.finalize());
+        self.hasher.reset();
+        self.state.closed.push(ClosedShard {
+            tokens: std::mem::take(&mut self.state.tokens),
+            documents: std::mem::take(&mut self.state.documents),
+            checksum,
+        });
+        Ok(())
+    }
+}
+
+fn append_to(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(|e| FileError::new("write", path, e))
+}
+
+/// Cuts a file to a length; makes an empty one where none is and none is wanted.
+fn cut(path: &Path, length: u64) -> Result<(), BuildError> {
+    let failed = |e| FileError::new("cut", path, e);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(failed)?;
+    let got = file.metadata().map_err(failed)?.len();
+    if got < length {
+        return Err(BuildError::Staging {
+            path: path.to_owned(),
+            reason: format!("holds {got} bytes, the journal says {length}"),
+        });
+    }
+    file.set_len(length).map_err(failed)?;
+    Ok(())
+}
+
+fn digest(path: &Path) -> Result<blake3::Hasher, FileError> {
+    let failed = |e| FileError::new("read", path, e);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => return Ok(hasher),
+            n => hasher.update(&buffer[..n]),
+        };
+    }
+}
+
+/// Reads the records of a shard one after another, in constant memory.
+pub(super) struct RecordFile {
+    path: PathBuf,
+    input: io::BufReader<File>,
+    left: u64,
+}
+
+impl RecordFile {
+    /// Opens the file of a shard of so many documents.
+    pub fn open(path: PathBuf, documents: u64) -> Result<Self, FileError> {
+        let file = File::open(&path).map_err(|e| FileError::new("open", &path, e))?;
+        Ok(Self {
+            path,
+            input: io::BufReader::with_capacity(1 << 18, file),
+            left: documents,
+        })
+    }
+}
+
+impl Iterator for RecordFile {
+    type Item = Result<DocumentRecord, FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let mut bytes = [0; DocumentRecord::BYTES];
+        let read = self.input.read_exact(&mut bytes);
+        Some(match read {
+            Ok(()) => Ok(DocumentRecord::read(&bytes)),
+            Err(e) => Err(FileError::new("read", &self.path, e)),
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! What a build did, for people and for `--json`.
+
+use std::path::PathBuf;
+
+use hds::index::{Manifest, Skipped, Split};
+use serde::Serialize;
+
+/// What a build did.
+#[derive(Clone, Debug, Serialize)]
+pub struct BuildSummary {
+    /// The index made.
+    pub index: PathBuf,
+    /// BLAKE3 of its manifest, by which checkpoints and loaders know it.
+    pub fingerprint: String,
+    /// Number of domains.
+    pub domains: usize,
+    /// Documents in both splits.
+    pub documents: u64,
+    /// Tokens in both splits.
+    pub tokens: u64,
+    /// Bytes of text in both splits.
+    pub text_bytes: u64,
+    /// What was left out of all sources, one entry a reason.
+    pub skipped: Vec<SkippedTotal>,
+    /// What a user should look at.
+    pub warnings: Vec<String>,
+    /// Threads used.
+    pub threads: usize,
+    /// What tokenised: `byte`, `fastokens` or `tokenizers`.
+    pub engine: &'static str,
+    /// Seconds of this run of the program.
+    pub seconds: f64,
+    /// Bytes of text indexed in this run; less than `text_bytes` after an interruption.
+    pub text_bytes_this_run: u64,
+    /// 10^6 bytes of text a second in this run.
+    pub megabytes_per_second: f64,
+    /// Whether an interrupted build was continued.
+    pub resumed: bool,
+}
+
+/// What was left out for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedTotal {
+    /// The reason.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+    /// The first place, with its source.
+    pub first: String,
+}
+
+/// Adds up what the sources of a manifest left out.
+pub fn skipped_of(manifest: &Manifest) -> Vec<SkippedTotal> {
+    let mut totals: Vec<SkippedTotal> = Vec::new();
+    for source in &manifest.sources {
+        for Skipped {
+            reason,
+            count,
+            first,
+        } in &source.skipped
+        {
+            match totals.iter_mut().find(|t| t.reason == *reason) {
+                Some(total) => total.count += count,
+                None => totals.push(SkippedTotal {
+                    reason: reason.clone(),
+                    count: *count,
+                    first: format!("{}, {first}", source.name),
+                }),
+            }
+        }
+    }
+    totals
+}
+
+/// What a user should know about an index before training on it.
+pub fn warnings_of(manifest: &Manifest) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |split: Split, what: &str| {
+        let names: Vec<&str> = manifest
+            .domains
+            .iter()
+            .filter(|d| d.split(split).documents == 0)
+            .map(|d| d.name.as_str())
+            .collect();
+        if !names.is_empty() && (split == Split::Train || names.len() < manifest.domains.len()) {
+            warnings.push(format!("{what}: {}", names.join(", ")));
+        }
+    };
+    warn(
+        Split::Train,
+        "no document to train on (all are held out) in",
+    );
+    warn(
+        Split::Valid,
+        "no held-out document, so no evaluation, in (--valid-fraction holds out more)",
+    );
+    if manifest.domains.iter().all(|d| d.valid.documents == 0) {
+        warnings.push("nothing is held out, so nothing can be evaluated".into());
+    }
+    warnings
+}

@@ -1,0 +1,54 @@
+//! The commands of `hds-index`.
+//!
+//! Data goes to stdout, everything else to stderr. The program ends with 0; with 1 and one `error:` line; with 2 where the command line
+//! is wrong; with 130 where a signal ended it.
+
+mod build;
+mod inspect;
+mod progress;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Make and look at token indexes for training with domain weights that change at run time.
+///
+/// An index is a folder of token shards and document tables, one set a domain, which a loader maps into memory.
+#[derive(Debug, Parser)]
+#[command(name = "hds-index", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Build(build::Arguments),
+    Inspect(inspect::Arguments),
+    Verify(verify::Arguments),
+}
+
+pub(crate) fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Build(arguments) => build::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to stdout; a reader that went away is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,25 @@
+//! The corpus as a stream of blocks of records.
+//!
+//! In: paths as a user gives them. Out: [`Plan`], the sources in their order, and [`Reader`], which turns them into
+//! [`Block`]s that threads can work on. Always holds: the order of sources and records depends on names alone; everything
+//! wrong is located by file and line, row or byte. Knows nothing of tokens; see [`crate::build`].
+
+mod block;
+mod decode;
+mod error;
+mod format;
+mod lines;
+mod plan;
+mod reader;
+mod table;
+mod text;
+mod walk;
+
+pub use block::{Block, Cursor, DomainOfRecords, Payload, TextDocument};
+pub use error::{InputError, Place};
+pub use format::{Compression, Format, RECORD_FORMATS, TextExtensions, format_of};
+pub use lines::{BLOCK_BYTES, LONGEST_LINE, LineBlock};
+pub use plan::{DomainFrom, LeftOut, Plan, PlanError, PlanOptions, Source, SourceKind, Split};
+pub use reader::{Reader, RecordFields};
+pub use table::RowBlock;
+pub use walk::walk_files;

@@ -1,0 +1,251 @@
+//! Rows of a Parquet file, in batches.
+//!
+//! In: a file and the fields' paths. Out: [`RowBlock`]s with the text and, where wanted, the domain of each row. Only these columns
+//! are read, page by page, so row groups may be larger than memory. The text's encoding is checked by who takes it.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::basic::Type as Physical;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::lines::BLOCK_BYTES;
+use crate::record::{Fault, FieldPath};
+
+/// Most rows of a block; fewer where the texts are long.
+const MOST_ROWS: usize = 256;
+
+/// A column of strings, possibly inside others.
+#[derive(Debug)]
+struct Column {
+    /// The column and the structures around it, from the outside in.
+    levels: Vec<ArrayRef>,
+}
+
+impl Column {
+    fn find(batch: &RecordBatch, path: &[String]) -> Option<Self> {
+        let (first, rest) = path.split_first()?;
+        let mut levels = vec![batch.column_by_name(first)?.clone()];
+        for name in rest {
+            let inner = levels
+                .last()?
+                .as_struct_opt()?
+                .column_by_name(name)?
+                .clone();
+            levels.push(inner);
+        }
+        let is_string = |t: &DataType| matches!(t, DataType::Utf8 | DataType::Binary);
+        is_string(levels.last()?.data_type()).then_some(Self { levels })
+    }
+
+    fn get(&self, row: usize) -> Option<&[u8]> {
+        if self.levels.iter().any(|level| level.is_null(row)) {
+            return None;
+        }
+        let leaf = self.levels.last()?;
+        match leaf.data_type() {
+            DataType::Utf8 => Some(leaf.as_string::<i32>().value(row).as_bytes()),
+            _ => Some(leaf.as_binary::<i32>().value(row)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.levels.last().map_or(0, |l| l.get_array_memory_size())
+    }
+}
+
+/// Rows in order.
+#[derive(Debug)]
+pub struct RowBlock {
+    /// Number of the first row in the file, from 0.
+    pub first_row: u64,
+    /// Number of rows.
+    pub rows: usize,
+    text: Column,
+    domain: Option<Column>,
+}
+
+impl RowBlock {
+    /// The text of a row, unless it is null.
+    pub fn text(&self, row: usize) -> Option<&[u8]> {
+        self.text.get(row)
+    }
+
+    /// The domain of a row, unless it is null or not wanted.
+    pub fn domain(&self, row: usize) -> Option<&[u8]> {
+        self.domain.as_ref()?.get(row)
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.text.bytes() + self.domain.as_ref().map_or(0, Column::bytes)
+    }
+}
+
+/// An open file.
+pub(super) struct Table {
+    batches: ParquetRecordBatchReader,
+    text: Vec<String>,
+    domain: Option<Vec<String>>,
+    next_row: u64,
+    rows: u64,
+    bytes: u64,
+    counted: u64,
+    count: Arc<AtomicU64>,
+    failed: bool,
+}
+
+impl Table {
+    /// Opens a file at a row. `domain` may be missing where it is not `needed`.
+    pub fn open(
+        path: &Path,
+        text: &FieldPath,
+        domain: Option<(&FieldPath, bool)>,
+        first_row: u64,
+        count: &Arc<AtomicU64>,
+    ) -> Result<Self, Fault> {
+        let refused = |e: std::io::Error| Fault::Read { why: e.to_string() };
+        let file = File::open(path).map_err(refused)?;
+        let bytes = file.metadata().map_err(refused)?.len();
+        // The Arrow types that a writer notes beside its columns may be dictionaries or views; the plain ones hold the same.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+            .map_err(damaged)?;
+        let metadata = builder.metadata().clone();
+        let text_column = find_column(&metadata, text)?.ok_or_else(|| missing(&metadata, text))?;
+        let domain_column = match domain {
+            None => None,
+            Some((field, needed)) => match find_column(&metadata, field)? {
+                None if needed => return Err(missing(&metadata, field)),
+                found => found,
+            },
+        };
+        let leaves = [Some(text_column), domain_column].into_iter().flatten();
+        let mask = ProjectionMask::leaves(builder.parquet_schema(), leaves);
+        let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
+        let batches = builder
+            .with_projection(mask)
+            .with_batch_size(rows_of_block(&metadata, text_column))
+            .with_offset(usize::try_from(first_row).unwrap_or(usize::MAX))
+            .build()
+            .map_err(damaged)?;
+        let path_of = |column: usize| {
+            let schema = metadata.file_metadata().schema_descr();
+            schema.column(column).path().parts().to_vec()
+        };
+        Ok(Self {
+            batches,
+            text: path_of(text_column),
+            domain: domain_column.map(path_of),
+            next_row: first_row,
+            rows,
+            bytes,
+            counted: 0,
+            count: count.clone(),
+            failed: false,
+        })
+    }
+
+    /// Whether the file has the domain's column and it is read.
+    pub fn has_domain(&self) -> bool {
+        self.domain.is_some()
+    }
+
+    /// Rows behind the reader.
+    pub fn next_row(&self) -> u64 {
+        self.next_row
+    }
+
+    /// The next rows, or `None` at the end. After an error the file is at its end.
+    pub fn next_block(&mut self) -> Result<Option<RowBlock>, Fault> {
+        if self.failed {
+            return Ok(None);
+        }
+        let batch = match self.batches.next() {
+            None if self.next_row < self.rows => {
+                self.failed = true;
+                let why = format!("ends at row {}, {} are announced", self.next_row, self.rows);
+                return Err(Fault::Table { why });
+            }
+            None => return Ok(None),
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => {
+                self.failed = true;
+                return Err(damaged(error));
+            }
+        };
+        let first_row = self.next_row;
+        self.next_row += batch.num_rows() as u64;
+        let read = (u128::from(self.bytes) * u128::from(self.next_row)
+            / u128::from(self.rows.max(1))) as u64;
+        self.count
+            .fetch_add(read.saturating_sub(self.counted), Ordering::Relaxed);
+        self.counted = read.max(self.counted);
+        let column = |path: &[String]| {
+            Column::find(&batch, path).ok_or_else(|| Fault::FieldType {
+                field: path.join("."),
+                got: "no column of strings",
+            })
+        };
+        Ok(Some(RowBlock {
+            first_row,
+            rows: batch.num_rows(),
+            text: column(&self.text)?,
+            domain: self.domain.as_deref().map(column).transpose()?,
+        }))
+    }
+}
+
+fn damaged(error: impl std::fmt::Display) -> Fault {
+    Fault::Table {
+        why: error.to_string(),
+    }
+}
+
+/// The column of a field: its dotted path, or a flat column whose own name has the dots.
+fn find_column(metadata: &ParquetMetaData, field: &FieldPath) -> Result<Option<usize>, Fault> {
+    let wanted = field.to_string();
+    let schema = metadata.file_metadata().schema_descr();
+    for (i, column) in schema.columns().iter().enumerate() {
+        if column.path().string() != wanted {
+            continue;
+        }
+        if column.physical_type() != Physical::BYTE_ARRAY || column.max_rep_level() > 0 {
+            return Err(Fault::FieldType {
+                field: wanted,
+                got: "a column of another type",
+            });
+        }
+        return Ok(Some(i));
+    }
+    Ok(None)
+}
+
+fn missing(metadata: &ParquetMetaData, field: &FieldPath) -> Fault {
+    let schema = metadata.file_metadata().schema_descr();
+    let names: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
+    Fault::Table {
+        why: format!("no column {field}; the columns are {}", names.join(", ")),
+    }
+}
+
+/// So many rows that their text makes about one block.
+fn rows_of_block(metadata: &ParquetMetaData, column: usize) -> usize {
+    let mean = metadata
+        .row_groups()
+        .iter()
+        .filter(|g| g.num_rows() > 0)
+        .map(|g| g.column(column).uncompressed_size() / g.num_rows())
+        .max()
+        .unwrap_or(1);
+    let mean = usize::try_from(mean).unwrap_or(1).max(1);
+    (BLOCK_BYTES / mean).clamp(1, MOST_ROWS)
+}

@@ -1,0 +1,197 @@
+//! Walks a folder and all below it in one fixed order.
+//!
+//! In: a folder. Out: its files one after another, each folder's entries sorted by the bytes of their names, a
+//! subfolder's files where its name stands. Links are followed; a link to a folder above itself is passed over.
+//! Memory: the entries of the folders on the present path, not of the whole tree.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file met on the way, or something that is no file.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its path below the folder walked, with `/`; bytes that are not UTF-8 as U+FFFD.
+    pub relative: String,
+    /// Its metadata, links followed.
+    pub metadata: Metadata,
+    /// A reason not to read it: hidden, or no regular file.
+    pub left_out: Option<&'static str>,
+}
+
+/// What failed, and where.
+#[derive(Debug)]
+pub struct WalkError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// The walk; an iterator over [`Entry`].
+#[derive(Debug)]
+pub struct Walk {
+    /// The folders from the top to the present one: what is left of their entries, and who they are.
+    open: Vec<Folder>,
+    top: PathBuf,
+}
+
+#[derive(Debug)]
+struct Folder {
+    rest: std::vec::IntoIter<PathBuf>,
+    identity: PathBuf,
+}
+
+impl Walk {
+    /// Starts at a folder.
+    ///
+    /// # Errors
+    /// If it cannot be listed.
+    pub fn new(folder: &Path) -> Result<Self, WalkError> {
+        let mut walk = Self {
+            open: Vec::new(),
+            top: folder.to_owned(),
+        };
+        walk.enter(folder)?;
+        Ok(walk)
+    }
+
+    fn enter(&mut self, folder: &Path) -> Result<(), WalkError> {
+        let failed = |source| WalkError {
+            path: folder.to_owned(),
+            source,
+        };
+        let identity = fs::canonicalize(folder).map_err(failed)?;
+        if self.open.iter().any(|f| f.identity == identity) {
+            return Ok(());
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            paths.push(entry.map_err(failed)?.path());
+        }
+        // The parent is the same for all, so this is the order of the names' bytes.
+        paths.sort_unstable();
+        self.open.push(Folder {
+            rest: paths.into_iter(),
+            identity,
+        });
+        Ok(())
+    }
+
+    fn look_at(&mut self, path: PathBuf) -> Result<Option<Entry>, WalkError> {
+        let hidden = path
+            .file_name()
+            .is_some_and(|n| n.as_encoded_bytes().first() == Some(&b'.'));
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(source) => return Err(WalkError { path, source }),
+        };
+        if metadata.is_dir() && !hidden {
+            self.enter(&path)?;
+            return Ok(None);
+        }
+        let left_out = if hidden {
+            Some("hidden")
+        } else if !metadata.is_file() {
+            Some("not a regular file")
+        } else {
+            None
+        };
+        let below = path.strip_prefix(&self.top).unwrap_or(&path);
+        let parts: Vec<_> = below.iter().map(|p| p.to_string_lossy()).collect();
+        Ok(Some(Entry {
+            relative: parts.join("/"),
+            path,
+            metadata,
+            left_out,
+        }))
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Entry, WalkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let folder = self.open.last_mut()?;
+            match folder.rest.next() {
+                Some(path) => match self.look_at(path) {
+                    Ok(None) => {}
+                    Ok(Some(entry)) => return Some(Ok(entry)),
+                    Err(error) => return Some(Err(error)),
+                },
+                None => _ = self.open.pop(),
+            }
+        }
+    }
+}
+
+/// The files below a folder, hidden ones too, by their paths below it; what cannot be listed is passed over.
+pub fn walk_files(folder: &Path) -> impl Iterator<Item = String> {
+    let walk = Walk::new(folder).ok();
+    walk.into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|e| e.relative))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walked(folder: &Path) -> Vec<String> {
+        Walk::new(folder)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .map(|e| match e.left_out {
+                Some(why) => format!("{} ({why})", e.relative),
+                None => e.relative,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn files_come_in_the_order_of_their_names_at_every_level() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "b/2.txt",
+            "b/10.txt",
+            "a.txt",
+            "c.txt",
+            "b/x/y.txt",
+            "b/.git/z.txt",
+            ".hidden",
+        ] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        assert_eq!(
+            walked(dir.path()),
+            [
+                ".hidden (hidden)",
+                "a.txt",
+                "b/.git (hidden)",
+                "b/10.txt",
+                "b/2.txt",
+                "b/x/y.txt",
+                "c.txt"
+            ]
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_but_not_in_circles() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/x.txt"), "x").unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("a/up")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("a/x.txt"), dir.path().join("link.txt"))
+            .unwrap();
+        assert_eq!(walked(dir.path()), ["a/x.txt", "link.txt"]);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling.txt")).unwrap();
+        assert!(Walk::new(dir.path()).unwrap().any(|e| e.is_err()));
+    }
+}
