@@ -11,16 +11,18 @@
 mod config;
 mod error;
 mod fixed;
+mod hds;
 mod pile;
 mod saved;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hds::DomainSet;
+use ::hds::DomainSet;
 
 use crate::signals::Observation;
 
+pub use self::hds::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
 pub use config::{PolicyName, SchedulerConfig};
 pub use error::PolicyError;
 pub use fixed::{FixedConfig, FixedMixture};
@@ -108,7 +110,7 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
             });
         }
     }
-    hds::Mixture::new(run.base_weights.clone(), run.domains).map_err(|source| {
+    ::hds::Mixture::new(run.base_weights.clone(), run.domains).map_err(|source| {
         PolicyError::Weights {
             key: "base weights",
             source,
@@ -116,6 +118,37 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
     })?;
     match config.policy {
         PolicyName::Fixed => Ok(Box::new(fixed::FixedPolicy::new(&config.fixed, run)?)),
+        PolicyName::Hds => Ok(Box::new(hds::HdsPolicy::new(&config.hds, run))),
+    }
+}
+
+/// Checks that an observation is of K domains and `layers` layers.
+fn check_shape(
+    observation: &Observation,
+    domains: usize,
+    layers: usize,
+) -> Result<(), PolicyError> {
+    let signals = &observation.signals;
+    let lengths = [
+        ("weights", observation.weights.len(), domains),
+        ("rewards.total", observation.rewards.total.len(), domains),
+        (
+            "rewards.alignment",
+            observation.rewards.alignment.len(),
+            domains,
+        ),
+        ("signals.samples", signals.samples.len(), domains),
+        ("signals.losses", signals.losses.len(), domains),
+        ("signals.weight_norms", signals.weight_norms.len(), layers),
+        (
+            "signals.weight_change_norms",
+            signals.weight_change_norms.len(),
+            layers,
+        ),
+    ];
+    match lengths.into_iter().find(|(_, got, want)| got != want) {
+        Some((field, got, want)) => Err(PolicyError::Length { field, got, want }),
+        None => Ok(()),
     }
 }
 

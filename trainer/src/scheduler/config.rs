@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::error::PolicyError;
 use super::fixed::FixedConfig;
+use super::hds::HdsConfig;
 
 /// The policies there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyName {
+    /// The paper's soft actor-critic agent.
+    Hds,
     /// The same weights at every step.
     Fixed,
 }
@@ -19,6 +22,8 @@ pub enum PolicyName {
 pub struct SchedulerConfig {
     /// The policy that chooses the weights.
     pub policy: PolicyName,
+    /// Options of `policy = "hds"`.
+    pub hds: HdsConfig,
     /// Options of `policy = "fixed"`.
     pub fixed: FixedConfig,
 }
@@ -26,7 +31,8 @@ pub struct SchedulerConfig {
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyName::Fixed,
+            policy: PolicyName::Hds,
+            hds: HdsConfig::default(),
             fixed: FixedConfig::default(),
         }
     }
@@ -39,6 +45,7 @@ impl SchedulerConfig {
     /// Names the dotted key that is out of range.
     pub fn validate(&self) -> Result<(), PolicyError> {
         match self.policy {
+            PolicyName::Hds => self.hds.validate(),
             PolicyName::Fixed => self.fixed.validate(),
         }
     }

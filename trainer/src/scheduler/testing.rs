@@ -21,6 +21,11 @@ pub(crate) fn facts(domains: &DomainSet, total_steps: u64) -> RunFacts<'_> {
     }
 }
 
+/// K domains `d0`, `d1`, ….
+pub(crate) fn domains(k: usize) -> DomainSet {
+    DomainSet::new((0..k).map(|i| format!("d{i}"))).unwrap()
+}
+
 /// What step `step` of such a run may have shown; rewards are 0.
 pub(crate) fn observation(k: usize, step: u64, weights: &[f64]) -> Observation {
     Observation {

@@ -1,0 +1,534 @@
+//! The agent's networks: a Transformer encoder over domains as tokens, fused with the features of the
+//! whole run, then a 4-layer MLP per domain.
+//!
+//! In: features per domain [B, K, F] and of the run [B, G]. Out: O numbers per domain of each of E
+//! networks side by side, [E, B, K, O]; the twin critics are one [`Network`] with E = 2, which halves
+//! the number of operations, and that is most of what a small agent costs.
+//! Always holds: all parameters lie in two flat tensors, one of the matrices and one of everything
+//! else, so that an optimizer step and target averaging are a few operations whatever the depth; the
+//! same seed and index give the same initial weights on every machine.
+//!
+//! Legend: E members, B batch, K domains, F features of a domain, G features of the run, W width,
+//! H hidden width, N = B·K.
+//!
+//! # Source
+//! Paper, agent network: projection to width 256, 8 encoder blocks (feed-forward 512, 8 heads), fused
+//! with the global features, 4-layer MLP. Our choices where it is silent: pre-norm blocks (trainable
+//! without warm-up), norms without gain and bias (the linear layer after each absorbs them), a learnt
+//! embedding per domain (the encoder alone cannot tell domains apart), the MLP applied to each
+//! domain's token beside the projected global features, hidden width 5/2 W (which gives the paper's
+//! 26.5 M for five networks), no dropout (a run must be repeatable).
+
+use hds::random::{Purpose, RandomSequence, RandomStream};
+use tch::{Device, Kind, Tensor, no_grad};
+
+use crate::optimizer::Parameter;
+
+/// Sizes of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NetworkShape {
+    /// E.
+    pub members: usize,
+    /// K.
+    pub domains: usize,
+    /// F.
+    pub features: usize,
+    /// G.
+    pub globals: usize,
+    /// O.
+    pub outputs: usize,
+    /// W, a multiple of `heads`.
+    pub width: usize,
+    /// Encoder blocks.
+    pub blocks: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// H.
+    pub hidden: usize,
+}
+
+impl NetworkShape {
+    fn feed_forward(&self) -> usize {
+        2 * self.width
+    }
+
+    /// Number of parameters of one member.
+    pub(super) fn parameters_each(&self) -> u64 {
+        let (w, h, ff) = (self.width, self.hidden, self.feed_forward());
+        let linear = |from: usize, to: usize| from * to + to;
+        let block = linear(w, 3 * w) + linear(w, w) + linear(w, ff) + linear(ff, w);
+        let total = linear(self.features, w)
+            + self.domains * w
+            + linear(self.globals, w)
+            + self.blocks * block
+            + linear(2 * w, h)
+            + 2 * linear(h, h)
+            + linear(h, self.outputs);
+        total as u64
+    }
+}
+
+/// y = x W + b for every member: weight [E, in, out], bias [E, 1, out].
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Linear {
+    /// [E, N, in] → [E, N, out].
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.bias.baddbmm(x, &self.weight, 1.0, 1.0)
+    }
+}
+
+/// Layer normalisation over the last dimension.
+fn normalize(x: &Tensor) -> Tensor {
+    let width = x.size().last().copied().unwrap_or(1);
+    x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, 1e-5, false)
+}
+
+struct Block {
+    query_key_value: Linear,
+    attention_out: Linear,
+    feed_forward_in: Linear,
+    feed_forward_out: Linear,
+}
+
+impl Block {
+    /// [E, N, W] → [E, N, W].
+    fn forward(&self, x_enw: &Tensor, domains: i64, heads: i64) -> Tensor {
+        let (e, n, w) = x_enw.size3().unwrap_or_default();
+        let (rows, each) = (e * n / domains, w / heads);
+        let qkv = self
+            .query_key_value
+            .forward(&normalize(x_enw))
+            .view([rows, domains, 3, heads, each])
+            .permute([2, 0, 3, 1, 4]);
+        let mixed_enw = Tensor::scaled_dot_product_attention(
+            &qkv.select(0, 0),
+            &qkv.select(0, 1),
+            &qkv.select(0, 2),
+            None::<&Tensor>,
+            0.0,
+            false,
+            None,
+            false,
+        )
+        .transpose(1, 2)
+        .reshape([e, n, w]);
+        let x_enw = x_enw + self.attention_out.forward(&mixed_enw);
+        let inner = self.feed_forward_in.forward(&normalize(&x_enw)).relu_();
+        x_enw + self.feed_forward_out.forward(&inner)
+    }
+}
+
+/// E networks of one shape with their parameters.
+pub(super) struct Network {
+    shape: NetworkShape,
+    tokens: Linear,
+    /// [E, 1, K, W].
+    domain_embedding: Tensor,
+    globals: Linear,
+    blocks: Vec<Block>,
+    /// First layer of the MLP on the token; its part on the global features has the bias.
+    head_tokens: Tensor,
+    head_globals: Linear,
+    head: [Linear; 3],
+    /// Every parameter by name; they share the storage of the flats.
+    named: Vec<(String, Tensor)>,
+    matrices: Flat,
+    others: Flat,
+}
+
+/// Parameters of one kind end to end, and which of `named` they are.
+struct Flat {
+    tensor: Tensor,
+    members: Vec<usize>,
+}
+
+/// Makes parameters one after another from one random sequence.
+struct Maker {
+    members: usize,
+    named: Vec<(String, Tensor)>,
+    matrices: Vec<usize>,
+    noise: RandomSequence,
+    device: Device,
+    kind: Kind,
+}
+
+impl Maker {
+    fn leaf(&mut self, name: String, values: &[f64], shape: &[usize]) -> Tensor {
+        let shape: Vec<i64> = [self.members]
+            .iter()
+            .chain(shape)
+            .map(|&n| n as i64)
+            .collect();
+        let leaf = Tensor::from_slice(values)
+            .view(shape.as_slice())
+            .to_kind(self.kind)
+            .to_device(self.device)
+            .set_requires_grad(true);
+        self.named.push((name, leaf.shallow_clone()));
+        leaf
+    }
+
+    /// Uniform in ±gain/√`fan_in`; gain 1 is PyTorch's default for a linear layer.
+    fn matrix(&mut self, name: String, from: usize, to: usize, fan_in: usize, gain: f64) -> Tensor {
+        let bound = gain / (fan_in as f64).sqrt();
+        let values: Vec<f64> = (0..self.members * from * to)
+            .map(|_| bound * (2.0 * self.noise.next_unit() - 1.0))
+            .collect();
+        self.matrices.push(self.named.len());
+        self.leaf(name, &values, &[from, to])
+    }
+
+    fn linear(&mut self, name: &str, from: usize, to: usize, gain: f64) -> Linear {
+        let zeros = vec![0.0; self.members * to];
+        Linear {
+            weight: self.matrix(format!("{name}.weight"), from, to, from, gain),
+            bias: self.leaf(format!("{name}.bias"), &zeros, &[1, to]),
+        }
+    }
+}
+
+impl Network {
+    /// Networks with random weights drawn from (seed, `index`). The last layer starts near 0, so that
+    /// the first actions and values owe nothing to chance.
+    pub(super) fn new(
+        shape: NetworkShape,
+        seed: u64,
+        index: u64,
+        device: Device,
+        kind: Kind,
+    ) -> Self {
+        let mut make = Maker {
+            members: shape.members,
+            named: Vec::new(),
+            matrices: Vec::new(),
+            noise: RandomStream::new(seed, Purpose::Initialization).sequence(index),
+            device,
+            kind,
+        };
+        let (w, ff, hidden) = (shape.width, shape.feed_forward(), shape.hidden);
+        let tokens = make.linear("tokens", shape.features, w, 1.0);
+        let values: Vec<f64> = (0..shape.members * shape.domains * w)
+            .map(|_| 0.5 * make.noise.next_normal())
+            .collect();
+        let name = "domain_embedding".to_owned();
+        let domain_embedding = make.leaf(name, &values, &[1, shape.domains, w]);
+        let globals = make.linear("globals", shape.globals, w, 1.0);
+        let blocks = (0..shape.blocks)
+            .map(|i| Block {
+                query_key_value: make.linear(&format!("blocks.{i}.query_key_value"), w, 3 * w, 1.0),
+                attention_out: make.linear(&format!("blocks.{i}.attention_out"), w, w, 1.0),
+                feed_forward_in: make.linear(&format!("blocks.{i}.feed_forward_in"), w, ff, 1.0),
+                feed_forward_out: make.linear(&format!("blocks.{i}.feed_forward_out"), ff, w, 1.0),
+            })
+            .collect();
+        let head_tokens = make.matrix("head.0.tokens.weight".into(), w, hidden, 2 * w, 1.0);
+        let head_globals = make.linear("head.0.globals", w, hidden, 0.5f64.sqrt());
+        let head = [
+            make.linear("head.1", hidden, hidden, 1.0),
+            make.linear("head.2", hidden, hidden, 1.0),
+            make.linear("head.3", hidden, shape.outputs, 0.01),
+        ];
+        let Maker {
+            mut named,
+            matrices,
+            ..
+        } = make;
+        let others = (0..named.len()).filter(|i| !matrices.contains(i)).collect();
+        let matrices = Flat::over(&mut named, matrices);
+        let others = Flat::over(&mut named, others);
+        Self {
+            shape,
+            tokens,
+            domain_embedding,
+            globals,
+            blocks,
+            head_tokens,
+            head_globals,
+            head,
+            named,
+            matrices,
+            others,
+        }
+    }
+
+    /// Features of domains [B, K, F] and of the run [B, G] → [E, B, K, O].
+    pub(super) fn forward(&self, features_bkf: &Tensor, globals_bg: &Tensor) -> Tensor {
+        let (b, k, f) = features_bkf.size3().unwrap_or_default();
+        let (e, w) = (self.shape.members as i64, self.shape.width as i64);
+        let features_enf = features_bkf
+            .reshape([1, b * k, f])
+            .expand([e, -1, -1], false);
+        let mut x_enw = self
+            .tokens
+            .forward(&features_enf)
+            .view([e, b, k, w])
+            .g_add(&self.domain_embedding)
+            .view([e, b * k, w]);
+        for block in &self.blocks {
+            x_enw = block.forward(&x_enw, k, self.shape.heads as i64);
+        }
+        let globals_ebw = self
+            .globals
+            .forward(&globals_bg.unsqueeze(0).expand([e, -1, -1], false));
+        let globals_eb1h = self.head_globals.forward(&globals_ebw).unsqueeze(2);
+        let hidden = globals_eb1h.size().last().copied().unwrap_or(1);
+        let mut x_enh = normalize(&x_enw)
+            .bmm(&self.head_tokens)
+            .view([e, b, k, hidden])
+            .g_add(&globals_eb1h)
+            .relu_()
+            .view([e, b * k, hidden]);
+        for layer in &self.head[..2] {
+            x_enh = layer.forward(&x_enh).relu_();
+        }
+        self.head[2]
+            .forward(&x_enh)
+            .view([e, b, k, self.shape.outputs as i64])
+    }
+
+    /// Every parameter, in a fixed order: what gradients are taken of.
+    pub(super) fn leaves(&self) -> Vec<&Tensor> {
+        self.named.iter().map(|(_, tensor)| tensor).collect()
+    }
+
+    /// Every parameter by name.
+    pub(super) fn named(&self) -> &[(String, Tensor)] {
+        &self.named
+    }
+
+    /// Number of parameters of all members.
+    pub(super) fn parameters(&self) -> u64 {
+        self.shape.members as u64 * self.shape.parameters_each()
+    }
+
+    /// The two flat parameters for an optimizer; only matrices decay.
+    pub(super) fn optimized(&self) -> Vec<Parameter> {
+        [
+            ("matrices", &self.matrices, true),
+            ("others", &self.others, false),
+        ]
+        .into_iter()
+        .map(|(name, flat, decays)| Parameter {
+            name: name.to_owned(),
+            tensor: flat.tensor.shallow_clone(),
+            decays,
+        })
+        .collect()
+    }
+
+    /// Sets the gradients of the flats from those of the leaves, in the order of [`Self::leaves`].
+    /// `false`, and nothing is set, if any is not finite.
+    pub(super) fn set_gradients(&mut self, gradients: &[Tensor]) -> bool {
+        let [matrices, others] = [&self.matrices, &self.others].map(|flat| {
+            let parts: Vec<Tensor> = flat
+                .members
+                .iter()
+                .map(|&i| gradients[i].reshape(-1))
+                .collect();
+            Tensor::cat(&parts, 0)
+        });
+        let sum = matrices.sum(Kind::Double) + others.sum(Kind::Double);
+        let finite = sum.double_value(&[]).is_finite();
+        if finite {
+            no_grad(|| {
+                self.matrices.tensor.grad().copy_(&matrices);
+                self.others.tensor.grad().copy_(&others);
+            });
+        }
+        finite
+    }
+
+    /// Moves towards another network of the same shape: θ ← (1 − rate) θ + rate θ'.
+    pub(super) fn approach(&mut self, other: &Self, rate: f64) {
+        no_grad(|| {
+            for (own, theirs) in [
+                (&self.matrices, &other.matrices),
+                (&self.others, &other.others),
+            ] {
+                let _ = own.tensor.detach().lerp_(&theirs.tensor.detach(), rate);
+            }
+        });
+    }
+}
+
+impl Flat {
+    /// Moves the chosen parameters into one flat leaf with a gradient of zeros.
+    fn over(named: &mut [(String, Tensor)], members: Vec<usize>) -> Self {
+        let parts: Vec<Tensor> = members
+            .iter()
+            .map(|&i| named[i].1.detach().reshape(-1))
+            .collect();
+        let tensor = Tensor::cat(&parts, 0).set_requires_grad(true);
+        (&tensor * 0.0).sum(None::<Kind>).backward();
+        let mut start = 0;
+        for &i in &members {
+            let leaf = &mut named[i].1;
+            let length = leaf.numel() as i64;
+            let place = tensor.detach().narrow(0, start, length).view_as(leaf);
+            leaf.set_data(&place);
+            start += length;
+        }
+        Self { tensor, members }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape() -> NetworkShape {
+        NetworkShape {
+            members: 2,
+            domains: 3,
+            features: 4,
+            globals: 5,
+            outputs: 2,
+            width: 8,
+            blocks: 2,
+            heads: 2,
+            hidden: 12,
+        }
+    }
+
+    fn inputs(kind: Kind) -> (Tensor, Tensor) {
+        let wave = |n: i64| (Tensor::arange(n, (Kind::Double, Device::Cpu)) * 0.7).sin();
+        let features = wave(2 * 3 * 4).view([2, 3, 4]).to_kind(kind);
+        (features, wave(2 * 5).view([2, 5]).to_kind(kind))
+    }
+
+    #[test]
+    fn parameters_are_as_many_as_the_shape_says() {
+        let network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Float);
+        let count: usize = network.leaves().iter().map(|leaf| leaf.numel()).sum();
+        assert_eq!(count as u64, 2 * shape().parameters_each());
+        let flat: usize = network.optimized().iter().map(|p| p.tensor.numel()).sum();
+        assert_eq!(flat, count);
+    }
+
+    #[test]
+    fn a_change_of_the_flat_tensor_is_a_change_of_the_network() {
+        let network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Float);
+        let (features, globals) = inputs(Kind::Float);
+        assert_eq!(network.forward(&features, &globals).size(), [2, 2, 3, 2]);
+        no_grad(|| {
+            for parameter in network.optimized() {
+                let _ = parameter.tensor.detach().zero_();
+            }
+        });
+        assert_eq!(
+            network
+                .forward(&features, &globals)
+                .abs()
+                .max()
+                .double_value(&[]),
+            0.0
+        );
+    }
+
+    #[test]
+    fn seed_and_index_decide_the_weights() {
+        let first = |seed, index| {
+            let network = Network::new(shape(), seed, index, Device::Cpu, Kind::Float);
+            network.named()[0].1.double_value(&[0, 0, 0])
+        };
+        assert_eq!(first(1, 0), first(1, 0));
+        assert_ne!(first(1, 0), first(2, 0));
+        assert_ne!(first(1, 0), first(1, 1));
+    }
+
+    #[test]
+    fn gradients_match_finite_differences() {
+        let mut network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Double);
+        let (features, globals) = inputs(Kind::Double);
+        let loss = |network: &Network| {
+            let out = network.forward(&features, &globals);
+            (&out * &out + out.sin()).sum(Kind::Double)
+        };
+        let gradients = Tensor::run_backward(&[loss(&network)], &network.leaves(), false, false);
+        assert!(network.set_gradients(&gradients));
+        for parameter in network.optimized() {
+            let flat = parameter.tensor.detach();
+            for i in (0..flat.numel() as i64).step_by(37) {
+                let step = 1e-6;
+                let mut entry = flat.get(i);
+                let _ = entry.g_add_scalar_(step);
+                let above = loss(&network).double_value(&[]);
+                let _ = entry.g_add_scalar_(-2.0 * step);
+                let below = loss(&network).double_value(&[]);
+                let _ = entry.g_add_scalar_(step);
+                let want = (above - below) / (2.0 * step);
+                let got = parameter.tensor.grad().double_value(&[i]);
+                assert!(
+                    (got - want).abs() < 1e-5 * want.abs().max(1e-2),
+                    "{i}: {got} {want}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_that_are_not_finite_are_refused() {
+        let mut network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Float);
+        let mut gradients: Vec<Tensor> = network
+            .leaves()
+            .into_iter()
+            .map(Tensor::ones_like)
+            .collect();
+        assert!(network.set_gradients(&gradients));
+        let _ = gradients[3].fill_(f64::NAN);
+        assert!(!network.set_gradients(&gradients));
+        let kept = network.optimized()[0].tensor.grad();
+        assert_eq!(kept.min().double_value(&[]), 1.0);
+    }
+
+    #[test]
+    fn averaging_moves_by_its_rate() {
+        let mut target = Network::new(shape(), 1, 0, Device::Cpu, Kind::Double);
+        let source = Network::new(shape(), 1, 1, Device::Cpu, Kind::Double);
+        let at = |n: &Network| n.named()[0].1.double_value(&[1, 1, 1]);
+        let (before, goal) = (at(&target), at(&source));
+        target.approach(&source, 0.25);
+        assert!((at(&target) - (0.75 * before + 0.25 * goal)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn members_are_networks_of_their_own() {
+        // A change of the first member's weights leaves the second member's output alone.
+        let network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Double);
+        let (features, globals) = inputs(Kind::Double);
+        let before = network.forward(&features, &globals);
+        assert!(
+            (before.get(0) - before.get(1))
+                .abs()
+                .max()
+                .double_value(&[])
+                > 0.0
+        );
+        no_grad(|| {
+            for leaf in network.leaves() {
+                let _ = leaf.get(0).fill_(0.5);
+            }
+        });
+        let after = network.forward(&features, &globals);
+        assert_eq!(
+            (after.get(1) - before.get(1)).abs().max().double_value(&[]),
+            0.0
+        );
+        assert!((after.get(0) - before.get(0)).abs().max().double_value(&[]) > 0.0);
+    }
+
+    #[test]
+    fn domains_attend_to_each_other_and_batches_do_not() {
+        let network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Double);
+        let (features, globals) = inputs(Kind::Double);
+        let before = network.forward(&features, &globals);
+        let _ = features.get(0).get(0).fill_(2.0);
+        let moved = (network.forward(&features, &globals) - before).abs();
+        assert!(moved.select(1, 0).select(1, 2).max().double_value(&[]) > 0.0);
+        assert_eq!(moved.select(1, 1).max().double_value(&[]), 0.0);
+    }
+}
