@@ -1,1 +1,29 @@
 //! A training run: the one place that joins loader, model, signals, reward and scheduler.
+//!
+//! In: a [`RunConfig`] and a run folder. Out: in that folder `config.toml`, `metrics.jsonl`,
+//! `weights.jsonl`, `events.jsonl` and `checkpoints/`.
+//! Always holds: step t reads the weights in force, trains, and publishes the weights of step t+1;
+//! a run resumed from a checkpoint writes the same metrics, but for `timing`, as one never stopped.
+
+mod checkpoint;
+mod config;
+mod error;
+mod folder;
+mod interrupt;
+mod metrics;
+mod progress;
+mod setup;
+mod state;
+mod step;
+mod trainer;
+
+pub use checkpoint::{CheckpointError, Checkpoints};
+pub use config::{
+    BaseWeights, CheckpointSection, ConfigError, DataSection, EvaluationSection, NamedWeights,
+    RunConfig, RunSection,
+};
+pub use error::RunError;
+pub use folder::RunFolder;
+pub use interrupt::Interrupt;
+pub use metrics::{EvaluationTiming, StepTiming};
+pub use trainer::{Outcome, Start, Trainer};

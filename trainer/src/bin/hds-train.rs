@@ -1,0 +1,112 @@
+//! The command `hds-train`: trains Pythia models under live domain weights, and shows what came out.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use hds_trainer::report;
+use hds_trainer::run::{Interrupt, RunConfig, Start, Trainer};
+
+/// Train Pythia models under domain weights that a policy sets at every step.
+///
+/// A run is one TOML file plus overrides. Its folder holds config.toml (resolved), metrics.jsonl, weights.jsonl (enough to replay the
+/// run without its agent), events.jsonl and checkpoints/.
+#[derive(Parser)]
+#[command(name = "hds-train", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(RunArguments),
+    Report(ReportArguments),
+}
+
+/// Start a run, or go on with one.
+///
+/// Reads the configuration and the index it names; writes into the folder OUT only. Nothing is overwritten: a folder that holds a run
+/// is refused unless --resume is given. SIGINT and SIGTERM save a checkpoint and end the run; a second SIGINT ends it at once.
+///
+/// Examples:
+///   hds-train run --config run.toml --out runs/a
+///   hds-train run --config run.toml --out runs/b --set run.seed=2 --set scheduler.policy=fixed
+///   hds-train run --out runs/a --resume
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+struct RunArguments {
+    /// TOML file with the run's configuration; with --resume the folder's own config.toml if not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the run; made if needed
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Go on from the newest whole checkpoint in OUT; from the first step if there is none
+    #[arg(long)]
+    resume: bool,
+    /// Change a value of the configuration by its dotted key, for example run.steps=500
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Write the page that shows a run: report.html in its folder.
+///
+/// Reads metrics.jsonl and config.toml of the folder, also of a run that is still going on. An older report.html is replaced. Prints a
+/// table of held-out perplexity and weights per domain.
+///
+/// Example:
+///   hds-train report runs/a
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+struct ReportArguments {
+    /// Folder of the run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(arguments) => run(&arguments),
+        Command::Report(arguments) => write_report(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let start = if arguments.resume { Start::Resume } else { Start::New };
+    let path = match &arguments.config {
+        Some(path) => path.clone(),
+        None if arguments.resume => arguments.out.join("config.toml"),
+        None => bail!("no configuration: give --config FILE, or --resume to go on with {}", arguments.out.display()),
+    };
+    let config = RunConfig::load(&path, &arguments.set)?;
+    let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
+    let outcome = Trainer::new(config, &arguments.out, start)?.run(&interrupt)?;
+    let checkpoint = outcome.checkpoint.display();
+    if outcome.interrupted {
+        eprintln!(
+            "ended early after {} steps, saved in {checkpoint}; go on with\n  hds-train run --out {} --resume",
+            outcome.steps,
+            arguments.out.display()
+        );
+        // 75, EX_TEMPFAIL of sysexits.h: nothing failed, run again to finish.
+        return Ok(ExitCode::from(75));
+    }
+    eprintln!("{} steps done, saved in {checkpoint}", outcome.steps);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
+    let page = report::write_report(&arguments.folder)?;
+    print!("{}", report::summary_table(&arguments.folder)?);
+    println!("\nreport: {}", page.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,309 @@
+//! Checkpoints: folders `step-00000100` that hold all a run needs to go on, whole or absent.
+//!
+//! In: a closure that writes the parts. Out: a folder with `contents.json` (sizes and BLAKE3 of every
+//! file), renamed into place when all of it is on disk; and the newest folder that is whole.
+//! Always holds: a checkpoint is removed only after a newer one is whole; a damaged one is named, and
+//! the one before it is used. Leaves what the parts mean to who writes them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hds::durable::{self, FileError};
+use hds::index::{Checksum, checksum_file};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const CONTENTS_FILE: &str = "contents.json";
+const FORMAT_VERSION: u32 = 1;
+const PREFIX: &str = "step-";
+
+/// Why a checkpoint cannot be written or used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The folder has no list of contents, or not a readable one.
+    #[error("checkpoint {path} is incomplete: {reason}")]
+    Incomplete {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// A file is not as it was written.
+    #[error("checkpoint {path} is damaged: {file} {reason}")]
+    Damaged {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The file in it.
+        file: String,
+        /// What differs.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    version: u32,
+    files: BTreeMap<String, Content>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    bytes: u64,
+    blake3: Checksum,
+}
+
+/// The checkpoints of a run.
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    keep: usize,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `folder`, of which the newest `keep` are kept.
+    pub fn new(folder: PathBuf, keep: usize) -> Self {
+        Self { folder, keep: keep.max(1) }
+    }
+
+    /// Writes the checkpoint after `step` steps through `write`, which is given an empty folder.
+    ///
+    /// # Errors
+    /// Those of `write`, and every failed file operation; the checkpoints there were stay.
+    pub fn save<E: From<CheckpointError>>(
+        &self,
+        step: u64,
+        write: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        let name = format!("{PREFIX}{step:08}");
+        let staging = self.folder.join(format!(".{name}.partial"));
+        let target = self.folder.join(name);
+        fresh_folder(&staging).map_err(CheckpointError::from)?;
+        let outcome = write(&staging).and_then(|()| {
+            seal(&staging)?;
+            if target.exists() {
+                remove_folder(&target)?;
+            }
+            durable::publish_folder(&staging, &target).map_err(CheckpointError::from)?;
+            Ok(())
+        });
+        if outcome.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_dir_all(&staging);
+        }
+        outcome?;
+        self.remove_old()?;
+        Ok(target)
+    }
+
+    /// Steps of the checkpoints there are, ascending, whole or not.
+    ///
+    /// # Errors
+    /// If the folder cannot be read; a folder that is absent has none.
+    pub fn steps(&self) -> Result<Vec<u64>, CheckpointError> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|e| FileError::new("read", &self.folder, e))?,
+        };
+        let mut steps = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| FileError::new("read", &self.folder, e))?;
+            let name = entry.file_name();
+            let step = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).map(str::parse);
+            if let Some(Ok(step)) = step {
+                steps.push(step);
+            }
+        }
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The newest checkpoint that is whole, and what was wrong with each newer one.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn newest(&self) -> Result<(Option<PathBuf>, Vec<CheckpointError>), CheckpointError> {
+        let mut damaged = Vec::new();
+        for step in self.steps()?.into_iter().rev() {
+            let path = self.folder.join(format!("{PREFIX}{step:08}"));
+            match verify(&path) {
+                Ok(()) => return Ok((Some(path), damaged)),
+                Err(error) => damaged.push(error),
+            }
+        }
+        Ok((None, damaged))
+    }
+
+    fn remove_old(&self) -> Result<(), CheckpointError> {
+        let steps = self.steps()?;
+        let excess = steps.len().saturating_sub(self.keep);
+        for step in &steps[..excess] {
+            remove_folder(&self.folder.join(format!("{PREFIX}{step:08}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks that every file of a checkpoint is there and as it was written.
+///
+/// # Errors
+/// The first file that is not.
+pub fn verify(path: &Path) -> Result<(), CheckpointError> {
+    let incomplete =
+        |reason: String| CheckpointError::Incomplete { path: path.to_owned(), reason };
+    let text = fs::read(path.join(CONTENTS_FILE))
+        .map_err(|e| incomplete(format!("cannot read {CONTENTS_FILE}: {e}")))?;
+    let contents: Contents = serde_json::from_slice(&text)
+        .map_err(|e| incomplete(format!("{CONTENTS_FILE}: {e}")))?;
+    if contents.version != FORMAT_VERSION {
+        let reason =
+            format!("{CONTENTS_FILE} has version {}, known is {FORMAT_VERSION}", contents.version);
+        return Err(incomplete(reason));
+    }
+    for (file, want) in contents.files {
+        let damaged = |reason: String| CheckpointError::Damaged {
+            path: path.to_owned(),
+            file: file.clone(),
+            reason,
+        };
+        if file.split('/').any(|part| part.is_empty() || part == "..") {
+            return Err(damaged("has a path that leads out of the checkpoint".into()));
+        }
+        let full = path.join(&file);
+        let got = fs::metadata(&full).map_err(|e| damaged(format!("cannot be read: {e}")))?.len();
+        if got != want.bytes {
+            return Err(damaged(format!("holds {got} bytes, expected {}", want.bytes)));
+        }
+        let sum = checksum_file(&full).map_err(|e| damaged(format!("cannot be read: {e}")))?;
+        if sum != want.blake3 {
+            return Err(damaged("has another checksum than when it was written".into()));
+        }
+    }
+    Ok(())
+}
+
+fn seal(folder: &Path) -> Result<(), CheckpointError> {
+    let mut files = BTreeMap::new();
+    collect(folder, "", &mut files)?;
+    durable::write_json(
+        &folder.join(CONTENTS_FILE),
+        &Contents { version: FORMAT_VERSION, files },
+    )?;
+    Ok(())
+}
+
+fn collect(
+    folder: &Path,
+    prefix: &str,
+    files: &mut BTreeMap<String, Content>,
+) -> Result<(), CheckpointError> {
+    let read_error = |e| FileError::new("read", folder, e);
+    for entry in fs::read_dir(folder).map_err(read_error)? {
+        let entry = entry.map_err(read_error)?;
+        let path = entry.path();
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if path.is_dir() {
+            collect(&path, &format!("{name}/"), files)?;
+            durable::sync_folder(&path)?;
+            continue;
+        }
+        let io_error = |e| FileError::new("read", &path, e);
+        fs::File::open(&path).and_then(|f| f.sync_all()).map_err(io_error)?;
+        let bytes = fs::metadata(&path).map_err(io_error)?.len();
+        let blake3 = checksum_file(&path).map_err(io_error)?;
+        files.insert(name, Content { bytes, blake3 });
+    }
+    Ok(())
+}
+
+fn fresh_folder(path: &Path) -> Result<(), FileError> {
+    if path.exists() {
+        remove_folder(path)?;
+    }
+    fs::create_dir_all(path).map_err(|e| FileError::new("create", path, e))
+}
+
+fn remove_folder(path: &Path) -> Result<(), FileError> {
+    fs::remove_dir_all(path).map_err(|e| FileError::new("remove", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn save(all: &Checkpoints, step: u64) -> PathBuf {
+        all.save::<CheckpointError>(step, |folder| {
+            fs::create_dir(folder.join("policy")).unwrap();
+            fs::write(folder.join("policy/a"), b"agent").unwrap();
+            fs::write(folder.join("model"), step.to_string()).unwrap();
+            Ok(())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().join("c"), 2);
+        assert_eq!(all.newest().unwrap().0, None);
+        for step in [10, 20, 30] {
+            save(&all, step);
+        }
+        assert_eq!(all.steps().unwrap(), [20, 30]);
+        assert!(all.newest().unwrap().0.unwrap().ends_with("step-00000030"));
+    }
+
+    #[test]
+    fn a_damaged_newest_is_named_and_the_one_before_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().to_owned(), 3);
+        save(&all, 1);
+        let second = save(&all, 2);
+        let third = save(&all, 3);
+        fs::write(second.join("policy/a"), b"agenT").unwrap();
+        fs::remove_file(third.join("model")).unwrap();
+        let (found, damaged) = all.newest().unwrap();
+        assert!(found.unwrap().ends_with("step-00000001"));
+        let text: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+        assert!(text[0].contains("step-00000003") && text[0].contains("model"), "{text:?}");
+        assert!(text[1].contains("policy/a has another checksum"), "{text:?}");
+    }
+
+    #[test]
+    fn a_failed_save_leaves_the_checkpoints_there_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().to_owned(), 1);
+        save(&all, 1);
+        let failed = all.save::<CheckpointError>(2, |folder| {
+            fs::write(folder.join("model"), b"half").unwrap();
+            let reason = "disk full".to_owned();
+            Err(CheckpointError::Incomplete { path: folder.to_owned(), reason })
+        });
+        assert!(failed.is_err());
+        assert_eq!(all.steps().unwrap(), [1]);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn hostile_contents_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().to_owned(), 1);
+        let path = save(&all, 1);
+        let sum = Checksum::of(b"").to_string();
+        for text in [
+            "{}".to_owned(),
+            r#"{"version":9,"files":{}}"#.to_owned(),
+            format!(r#"{{"version":1,"files":{{"../x":{{"bytes":0,"blake3":"{sum}"}}}}}}"#),
+        ] {
+            fs::write(path.join(CONTENTS_FILE), text).unwrap();
+            assert!(verify(&path).is_err());
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! The configuration of a run: one TOML file plus `--set key=value` overrides.
+//!
+//! In: TOML text and overrides. Out: a checked [`RunConfig`]; every error names the dotted key. The
+//! resolved form, defaults filled in, is written into the run folder. The parts that other modules
+//! read (model, optimizer, reward, scheduler) are structs of theirs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hds::{DomainSet, Mixture, MixtureError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::gradients::SignalsConfig;
+use crate::model::ModelSettings;
+use crate::optimizer::OptimizerConfig;
+use crate::reward::RewardConfig;
+use crate::scheduler::SchedulerConfig;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read configuration {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The text is no TOML.
+    #[error("configuration {path} is no TOML: {source}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        source: Box<toml::de::Error>,
+    },
+    /// A key is unknown or has a value of the wrong type.
+    #[error("configuration key {key}: {reason}")]
+    Key {
+        /// Dotted key.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An override is not `key=value`.
+    #[error("--set {text:?} is not of the form key=value, for example --set run.steps=500")]
+    Override {
+        /// What was given.
+        text: String,
+    },
+    /// The base weights do not fit the index.
+    #[error("configuration key data.base_weights: {source}")]
+    BaseWeights {
+        /// What is wrong.
+        source: MixtureError,
+    },
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Length, seed and machine.
+    pub run: RunSection,
+    /// What is trained on.
+    pub data: DataSection,
+    /// The model.
+    pub model: ModelSettings,
+    /// AdamW, its schedule and clipping.
+    pub optimizer: OptimizerConfig,
+    /// Held-out perplexity.
+    pub evaluation: EvaluationSection,
+    /// Saving.
+    pub checkpoint: CheckpointSection,
+    /// Per-domain gradients.
+    pub signals: SignalsConfig,
+    /// The reward's terms.
+    pub reward: RewardConfig,
+    /// The policy.
+    pub scheduler: SchedulerConfig,
+}
+
+/// `[run]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunSection {
+    /// Optimizer steps, T.
+    pub steps: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// `cpu` or `cuda` or `cuda:N`.
+    pub device: String,
+    /// CPU threads of the tensor library; 0 takes all cores.
+    pub threads: u32,
+    /// Steps in a row whose loss or gradient is not finite before the run gives up.
+    pub max_bad_steps: u64,
+}
+
+impl Default for RunSection {
+    fn default() -> Self {
+        // 41,667 steps: the paper's Pythia-1B run (50 B tokens). Ten bad steps in a row: our choice, far
+        // more than loss spikes of a healthy run last.
+        Self { steps: 41_667, seed: 1, device: "cpu".into(), threads: 0, max_bad_steps: 10 }
+    }
+}
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataSection {
+    /// Folder of the index.
+    pub index: PathBuf,
+    /// Tokens the model predicts per sequence, L.
+    pub sequence_length: usize,
+    /// Sequences per optimizer step, B.
+    pub batch_size: usize,
+    /// Sequences per forward and backward pass; 0 takes the whole batch at once.
+    pub micro_batch_size: usize,
+    /// Sequences that every domain of positive base weight gets at the least in each batch.
+    pub minimum_per_domain: usize,
+    /// Weights before and without an agent: `natural`, `uniform`, `pile`, or a table by domain.
+    pub base_weights: BaseWeights,
+}
+
+impl Default for DataSection {
+    fn default() -> Self {
+        // Paper, section 5 of the method: L = 1024, B = 1152 as 8 GPUs × 8 × 18.
+        Self {
+            index: PathBuf::new(),
+            sequence_length: 1024,
+            batch_size: 1152,
+            micro_batch_size: 8,
+            minimum_per_domain: 0,
+            base_weights: BaseWeights::Named(NamedWeights::Natural),
+        }
+    }
+}
+
+/// The weights of the corpus itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum BaseWeights {
+    /// By rule.
+    Named(NamedWeights),
+    /// By domain; any positive sum, divided by it. Every domain of the index must be named.
+    Table(BTreeMap<String, f64>),
+}
+
+/// Rules for base weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NamedWeights {
+    /// Proportional to the training tokens of each domain.
+    Natural,
+    /// The same for every domain.
+    Uniform,
+    /// The Pile's published weights; the index's domains must be The Pile's sets.
+    Pile,
+}
+
+/// The Pile's weights (Gao et al. 2020, table 1, as the paper's TPW baseline uses them).
+const PILE_WEIGHTS: [(&str, f64); 22] = [
+    ("Pile-CC", 0.1811),
+    ("PubMed Central", 0.1440),
+    ("Books3", 0.1207),
+    ("OpenWebText2", 0.1001),
+    ("ArXiv", 0.0896),
+    ("Github", 0.0759),
+    ("FreeLaw", 0.0612),
+    ("StackExchange", 0.0513),
+    ("USPTO Backgrounds", 0.0365),
+    ("PubMed Abstracts", 0.0307),
+    ("Gutenberg (PG-19)", 0.0217),
+    ("OpenSubtitles", 0.0155),
+    ("Wikipedia (en)", 0.0153),
+    ("DM Mathematics", 0.0124),
+    ("Ubuntu IRC", 0.0088),
+    ("BookCorpus2", 0.0075),
+    ("EuroParl", 0.0073),
+    ("HackerNews", 0.0062),
+    ("YoutubeSubtitles", 0.0060),
+    ("PhilPapers", 0.0038),
+    ("NIH ExPorter", 0.0030),
+    ("Enron Emails", 0.0014),
+];
+
+impl BaseWeights {
+    /// The mixture over the index's domains; `tokens` are each domain's training tokens.
+    ///
+    /// # Errors
+    /// If a domain has no weight, a name is no domain of the index, or the weights are no mixture.
+    pub fn resolve(&self, domains: &DomainSet, tokens: &[u64]) -> Result<Mixture, ConfigError> {
+        let from_table = |lookup: &dyn Fn(&str) -> Option<f64>| {
+            domains
+                .names()
+                .iter()
+                .map(|name| {
+                    lookup(name).ok_or_else(|| ConfigError::Key {
+                        key: "data.base_weights".into(),
+                        reason: format!("no weight for domain {name:?} of the index"),
+                    })
+                })
+                .collect::<Result<Vec<f64>, _>>()
+        };
+        let raw = match self {
+            Self::Named(NamedWeights::Uniform) => vec![1.0; domains.len()],
+            Self::Named(NamedWeights::Natural) => tokens.iter().map(|&t| t as f64).collect(),
+            Self::Named(NamedWeights::Pile) => from_table(&|name| {
+                PILE_WEIGHTS.iter().find(|(pile, _)| *pile == name).map(|(_, w)| *w)
+            })?,
+            Self::Table(table) => {
+                for name in table.keys() {
+                    domains.find(name).map_err(|e| ConfigError::Key {
+                        key: format!("data.base_weights.{name}"),
+                        reason: e.to_string(),
+                    })?;
+                }
+                from_table(&|name| table.get(name).copied())?
+            }
+        };
+        Mixture::normalized(raw, domains).map_err(|source| ConfigError::BaseWeights { source })
+    }
+}
+
+/// `[evaluation]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationSection {
+    /// Steps between two evaluations; 0 evaluates at the start and the end only.
+    pub interval_steps: u64,
+    /// Held-out sequences per domain at most.
+    pub sequences_per_domain: u64,
+    /// Sequences per forward pass; 0 takes `data.micro_batch_size`.
+    pub batch_size: usize,
+}
+
+impl Default for EvaluationSection {
+    fn default() -> Self {
+        // Paper: every 417 steps, 5,000 samples per domain at most.
+        Self { interval_steps: 417, sequences_per_domain: 5000, batch_size: 0 }
+    }
+}
+
+/// `[checkpoint]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointSection {
+    /// Steps between two checkpoints; one is always written at the end and on SIGINT or SIGTERM.
+    pub interval_steps: u64,
+    /// Newest checkpoints kept; older ones are removed after a newer one is whole.
+    pub keep: usize,
+}
+
+impl Default for CheckpointSection {
+    fn default() -> Self {
+        // Our choice: about every quarter of an hour at the paper's 2.5 s a step; one to fall back on.
+        Self { interval_steps: 400, keep: 2 }
+    }
+}
+
+impl RunConfig {
+    /// Reads a file and applies overrides, each `dotted.key=value` with the value in TOML (a bare word
+    /// is a string).
+    ///
+    /// # Errors
+    /// If the file cannot be read or parsed, a key is unknown, or a value is out of range.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path, overrides)
+    }
+
+    /// As [`Self::load`], from text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let mut table: toml::Table = toml::from_str(text).map_err(|source| {
+            ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) }
+        })?;
+        for text in overrides {
+            apply_override(&mut table, text)?;
+        }
+        let config: Self = serde_path_to_error::deserialize(toml::Value::Table(table))
+            .map_err(|e| ConfigError::Key {
+                key: e.path().to_string(),
+                reason: e.inner().to_string().trim().to_owned(),
+            })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The configuration as TOML with every default filled in.
+    ///
+    /// # Errors
+    /// If a value cannot be written as TOML (a bug of ours).
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self)
+            .map_err(|e| ConfigError::Key { key: "(all)".into(), reason: e.to_string() })
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        let fail = |key: &str, reason: String| {
+            Err(ConfigError::Key { key: key.to_owned(), reason })
+        };
+        if self.data.index.as_os_str().is_empty() {
+            let reason = "missing; give the folder of an index, for example --set data.index=index";
+            return fail("data.index", reason.into());
+        }
+        for (key, value) in [
+            ("run.steps", self.run.steps),
+            ("run.max_bad_steps", self.run.max_bad_steps),
+            ("data.sequence_length", self.data.sequence_length as u64),
+            ("data.batch_size", self.data.batch_size as u64),
+            ("evaluation.sequences_per_domain", self.evaluation.sequences_per_domain),
+            ("checkpoint.interval_steps", self.checkpoint.interval_steps),
+            ("checkpoint.keep", self.checkpoint.keep as u64),
+        ] {
+            if value == 0 {
+                return fail(key, "must be at least 1".into());
+            }
+        }
+        if i64::try_from(self.run.seed).is_err() {
+            return fail("run.seed", "must be below 2^63".into());
+        }
+        if self.micro_batch_size() > self.data.batch_size
+            || !self.data.batch_size.is_multiple_of(self.micro_batch_size())
+        {
+            let reason = format!(
+                "{} does not divide data.batch_size = {}",
+                self.data.micro_batch_size, self.data.batch_size
+            );
+            return fail("data.micro_batch_size", reason);
+        }
+        Ok(())
+    }
+
+    /// Sequences per forward and backward pass.
+    pub fn micro_batch_size(&self) -> usize {
+        if self.data.micro_batch_size == 0 { self.data.batch_size } else { self.data.micro_batch_size }
+    }
+
+    /// Sequences per forward pass of an evaluation.
+    pub fn evaluation_batch_size(&self) -> usize {
+        if self.evaluation.batch_size == 0 { self.micro_batch_size() } else { self.evaluation.batch_size }
+    }
+}
+
+fn apply_override(table: &mut toml::Table, text: &str) -> Result<(), ConfigError> {
+    let bad = || ConfigError::Override { text: text.to_owned() };
+    let (key, raw) = text.split_once('=').ok_or_else(bad)?;
+    let value = toml::from_str::<toml::Table>(&format!("v = {raw}"))
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| toml::Value::String(raw.to_owned()));
+    let mut parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    let last = parts.pop().filter(|p| !p.is_empty()).ok_or_else(bad)?;
+    let mut place = table;
+    for part in parts {
+        let next = place
+            .entry(part.to_owned())
+            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        place = match next {
+            toml::Value::Table(inner) => inner,
+            other => {
+                return Err(ConfigError::Key {
+                    key: key.to_owned(),
+                    reason: format!("{part} is {}, not a table", other.type_str()),
+                });
+            }
+        };
+    }
+    place.insert(last.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig, ConfigError> {
+        let overrides: Vec<String> = overrides.iter().map(|s| (*s).to_owned()).collect();
+        RunConfig::parse(text, Path::new("x.toml"), &overrides)
+    }
+
+    #[test]
+    fn overrides_win_and_the_resolved_form_reads_back_equal() {
+        let config = parse(
+            "[data]\nindex = \"i\"\nbatch_size = 8\nmicro_batch_size = 4",
+            &["run.steps=12", "data.base_weights=uniform", "run.device=cpu"],
+        )
+        .unwrap();
+        assert_eq!(config.run.steps, 12);
+        assert_eq!(config.data.base_weights, BaseWeights::Named(NamedWeights::Uniform));
+        let again = parse(&config.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!(config, again);
+    }
+
+    #[test]
+    fn errors_name_the_dotted_key() {
+        for (text, overrides, expected) in [
+            ("", &[][..], "data.index"),
+            ("[data]\nindex=\"i\"\nbatch=3", &[], "data"),
+            ("[data]\nindex=\"i\"", &["run.steps=abc"], "run.steps"),
+            ("[data]\nindex=\"i\"", &["run.steps=0"], "run.steps"),
+            ("[data]\nindex=\"i\"", &["run.steps"], "key=value"),
+            ("[data]\nindex=\"i\"", &["data.micro_batch_size=7"], "data.micro_batch_size"),
+            ("[data]\nindex=\"i\"", &["data.index.x=7"], "data.index.x"),
+            ("[data\n", &[], "no TOML"),
+        ] {
+            let error = parse(text, overrides).unwrap_err().to_string();
+            assert!(error.contains(expected), "expected {expected} in: {error}");
+        }
+    }
+
+    #[test]
+    fn base_weights_follow_their_rule() {
+        let domains = DomainSet::new(["a", "b"]).unwrap();
+        let named = |n| BaseWeights::Named(n).resolve(&domains, &[30, 10]);
+        assert_eq!(named(NamedWeights::Natural).unwrap().weights(), [0.75, 0.25]);
+        assert_eq!(named(NamedWeights::Uniform).unwrap().weights(), [0.5, 0.5]);
+        assert!(named(NamedWeights::Pile).unwrap_err().to_string().contains("\"a\""));
+        let table = |entries: &[(&str, f64)]| {
+            BaseWeights::Table(entries.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect())
+                .resolve(&domains, &[1, 1])
+        };
+        assert_eq!(table(&[("a", 1.0), ("b", 3.0)]).unwrap().weights(), [0.25, 0.75]);
+        assert!(table(&[("a", 1.0)]).unwrap_err().to_string().contains("\"b\""));
+        assert!(table(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]).is_err());
+        let sum: f64 = PILE_WEIGHTS.iter().map(|(_, w)| w).sum();
+        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Why a run cannot start, or ended early.
+
+use std::path::PathBuf;
+
+use hds::durable::FileError;
+use hds::weight_log::WeightLogError;
+use hds::{DomainError, MixtureError};
+use hds_loader::LoaderError;
+use thiserror::Error;
+
+use super::checkpoint::CheckpointError;
+use super::config::ConfigError;
+use crate::model::ModelError;
+use crate::optimizer::OptimizerError;
+use crate::scheduler::PolicyError;
+use crate::tensors::TensorFileError;
+
+/// Everything that can end a run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The index or the loader.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The optimizer.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A file of tensors.
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
+    /// A checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The weight log.
+    #[error(transparent)]
+    WeightLog(#[from] WeightLogError),
+    /// A file operation.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Domains of the index.
+    #[error(transparent)]
+    Domains(#[from] DomainError),
+    /// The policy gave weights that are no mixture.
+    #[error("policy {policy} gave unusable weights after step {step}: {source}")]
+    Weights {
+        /// Its name.
+        policy: String,
+        /// The step.
+        step: u64,
+        /// What is wrong.
+        source: MixtureError,
+    },
+    /// Another process trains in the folder.
+    #[error("another process is training in {path}; wait for it, or choose another --out")]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds a run already.
+    #[error("{path} holds a run already; go on with it by --resume, or choose another --out")]
+    Used {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds another run than the one to resume.
+    #[error("cannot resume {path}: {key} is {got} there and {want} now")]
+    OtherRun {
+        /// The folder.
+        path: PathBuf,
+        /// What differs.
+        key: String,
+        /// In the folder.
+        got: String,
+        /// In this configuration.
+        want: String,
+    },
+    /// A checkpoint's `run.json`.
+    #[error("{path}: {reason}")]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The device is not there.
+    #[error("device {device:?}: {reason}")]
+    Device {
+        /// As configured.
+        device: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Loss or gradient stayed non-finite.
+    #[error(
+        "loss or gradient was not finite in {count} steps in a row, last at step {step} (loss {loss}); \
+         the state before them is saved in {checkpoint}; lower optimizer.learning_rate or look at the data"
+    )]
+    NotFinite {
+        /// How many.
+        count: u64,
+        /// The last of them.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// Where the state is.
+        checkpoint: PathBuf,
+    },
+    /// The tensor library failed.
+    #[error("tensor library: {0}")]
+    Tensor(#[from] tch::TchError),
+    /// The system refused signal handlers or threads.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What.
+        action: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,91 @@
+//! The folder of a run and the files in it; one process at a time writes there.
+//!
+//! In: a path. Out: names of the files, and a lock held while a run goes on. The lock is the system's
+//! own file lock, so one left by a killed process never blocks the next.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use hds::durable::FileError;
+
+use super::error::RunError;
+
+/// A run's folder.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    // Held, not read: the lock ends with the file.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Makes the folder if needed and takes its lock.
+    ///
+    /// # Errors
+    /// If it cannot be made, or another process trains in it.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        fs::create_dir_all(path).map_err(|e| FileError::new("create", path, e))?;
+        let lock_path = path.join("run.lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(|e| FileError::new("open", &lock_path, e))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: path.to_owned() }),
+            Err(TryLockError::Error(e)) => Err(FileError::new("lock", &lock_path, e).into()),
+        }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// The metrics log.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// The weight log.
+    pub fn weights(&self) -> PathBuf {
+        self.path.join("weights.jsonl")
+    }
+
+    /// Starts, resumes, signals and faults, with the time of day.
+    pub fn events(&self) -> PathBuf {
+        self.path.join("events.jsonl")
+    }
+
+    /// The folder of the checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Whether a run was started here.
+    pub fn is_used(&self) -> bool {
+        self.metrics().exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_run_in_the_same_folder_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = RunFolder::open(dir.path()).unwrap();
+        let error = RunFolder::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(first);
+        RunFolder::open(dir.path()).unwrap();
+    }
+}

@@ -1,0 +1,205 @@
+//! The parts of a run's start: device, base weights, model, and whether a folder holds the same run.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use hds::durable::{self, FileError};
+use hds::index::Split;
+use hds::{DomainSet, Mixture};
+use hds_loader::Index;
+use tch::{Cuda, Device, Kind};
+
+use super::config::{ConfigError, RunConfig, RunSection};
+use super::error::RunError;
+use super::folder::RunFolder;
+use crate::model::Model;
+use crate::scheduler::{Policy, RunFacts};
+
+/// Keys that may differ between a run and its continuation.
+const MAY_DIFFER: [&str; 6] = [
+    "run.device",
+    "run.threads",
+    "run.max_bad_steps",
+    "data.index",
+    "checkpoint.interval_steps",
+    "checkpoint.keep",
+];
+
+/// Sets threads and finds the device.
+///
+/// # Errors
+/// If the device has an unknown name or is not there.
+pub fn prepare_device(run: &RunSection) -> Result<Device, RunError> {
+    let fail = |reason: &str| RunError::Device { device: run.device.clone(), reason: reason.into() };
+    let threads = match run.threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get().try_into().unwrap_or(1)),
+        n => i32::try_from(n).map_err(|_| fail("run.threads is too large"))?,
+    };
+    tch::set_num_threads(threads);
+    let number = match run.device.as_str() {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => 0,
+        other => other
+            .strip_prefix("cuda:")
+            .and_then(|n| n.parse().ok())
+            .ok_or_else(|| fail("is neither cpu, cuda nor cuda:N"))?,
+    };
+    if !Cuda::is_available() || i64::try_from(number).unwrap_or(i64::MAX) >= Cuda::device_count() {
+        return Err(fail("no such CUDA device is visible to libtorch; use --set run.device=cpu"));
+    }
+    Ok(Device::Cuda(number))
+}
+
+/// The base mixture over the index's domains.
+///
+/// # Errors
+/// If the configured weights do not fit.
+pub fn base_weights(config: &RunConfig, index: &Index) -> Result<Mixture, RunError> {
+    Ok(config.data.base_weights.resolve(index.domains(), &training_tokens(index))?)
+}
+
+fn training_tokens(index: &Index) -> Vec<u64> {
+    index.manifest().domains.iter().map(|d| d.split(Split::Train).tokens).collect()
+}
+
+/// A new model for the index's vocabulary, or the checkpoint's.
+///
+/// # Errors
+/// If the model cannot be built or loaded.
+pub fn model(
+    config: &RunConfig,
+    index: &Index,
+    device: Device,
+    checkpoint: Option<&Path>,
+) -> Result<Model, RunError> {
+    if let Some(checkpoint) = checkpoint {
+        return Ok(Model::load_huggingface(&checkpoint.join("model"), device)?);
+    }
+    let vocabulary = index.manifest().tokenizer.vocabulary;
+    let model_config = config.model.resolve(vocabulary, config.data.sequence_length)?;
+    Ok(Model::new(model_config, device, Kind::Float, config.run.seed)?)
+}
+
+/// What a policy may know of the run.
+pub fn run_facts(
+    config: &RunConfig,
+    index: &Index,
+    base: &Mixture,
+    model: &Model,
+    layers: usize,
+) -> RunFacts {
+    RunFacts {
+        domains: index.domains().clone(),
+        base_weights: base.weights().to_vec(),
+        natural_tokens: training_tokens(index),
+        total_steps: config.run.steps,
+        sequence_length: config.data.sequence_length as u64,
+        layers,
+        model_parameters: model.parameter_count(),
+        seed: config.run.seed,
+    }
+}
+
+/// A policy's weights as a mixture.
+///
+/// # Errors
+/// If they are none.
+pub fn mixture(
+    weights: Vec<f64>,
+    domains: &DomainSet,
+    policy: &dyn Policy,
+    step: u64,
+) -> Result<Mixture, RunError> {
+    // Weights that sum to 1 to the last bits are kept as they are: a replay must draw the same.
+    let exact = Mixture::new(weights.clone(), domains);
+    exact.or_else(|_| Mixture::normalized(weights, domains)).map_err(|source| RunError::Weights {
+        policy: policy.name().to_owned(),
+        step,
+        source,
+    })
+}
+
+/// Writes the resolved configuration into the run folder.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_config(folder: &RunFolder, config: &RunConfig) -> Result<(), RunError> {
+    let text = config.to_toml()?;
+    durable::write_file(&folder.config(), |w| w.write_all(text.as_bytes()))?;
+    Ok(())
+}
+
+/// Checks that the run in a folder was started with the same configuration, but for what may differ.
+///
+/// # Errors
+/// If it cannot be read, or another key differs.
+pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
+    let saved = RunConfig::load(path, &[])?;
+    let as_table = |c: &RunConfig| {
+        c.to_toml().and_then(|text| {
+            toml::from_str::<toml::Table>(&text).map_err(|source| ConfigError::Syntax {
+                path: path.to_owned(),
+                source: Box::new(source),
+            })
+        })
+    };
+    let mut differences = Vec::new();
+    compare(&as_table(&saved)?, &as_table(config)?, "", &mut differences);
+    match differences.into_iter().find(|(key, ..)| !MAY_DIFFER.contains(&key.as_str())) {
+        None => Ok(()),
+        Some((key, got, want)) => {
+            let path = path.parent().unwrap_or(path).to_owned();
+            Err(RunError::OtherRun { path, key, got, want })
+        }
+    }
+}
+
+fn compare(
+    saved: &toml::Table,
+    now: &toml::Table,
+    prefix: &str,
+    differences: &mut Vec<(String, String, String)>,
+) {
+    let show = |v: Option<&toml::Value>| v.map_or("unset".to_owned(), ToString::to_string);
+    let mut keys: Vec<&String> = saved.keys().chain(now.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    for key in keys {
+        let dotted = format!("{prefix}{key}");
+        match (saved.get(key), now.get(key)) {
+            (Some(toml::Value::Table(a)), Some(toml::Value::Table(b))) => {
+                compare(a, b, &format!("{dotted}."), differences);
+            }
+            (a, b) if a == b => {}
+            (a, b) => differences.push((dotted, show(a), show(b))),
+        }
+    }
+}
+
+/// Makes a folder.
+///
+/// # Errors
+/// If the system refuses.
+pub fn create_folder(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(|e| FileError::new("create", path, e))
+}
+
+/// Notes a start or a resume with the time of day in the run's `events.jsonl`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn note_event(folder: &RunFolder, step: u64, resumed: Option<&Path>) -> Result<(), FileError> {
+    let path = folder.events();
+    let seconds = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let kind = if resumed.is_some() { "resume" } else { "start" };
+    let line = serde_json::json!({"kind": kind, "step": step, "unix_seconds": seconds});
+    fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .and_then(|mut f| writeln!(f, "{line}"))
+        .map_err(|e| FileError::new("write", &path, e))
+}

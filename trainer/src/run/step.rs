@@ -1,0 +1,100 @@
+//! One optimizer step on one global batch: forward, backward, clip, update; and what it showed.
+//!
+//! In: a batch, the model and its optimizer. Out: the model changed, and a [`StepOutcome`] of plain
+//! numbers. Always holds: a step whose loss or gradient is not finite changes nothing; per-sequence
+//! losses are means over the sequence's L tokens, and the batch loss is their mean, so that gradient
+//! accumulation gives the same gradient as one pass.
+
+use std::time::{Duration, Instant};
+
+use hds_loader::Batch;
+use tch::{Device, Kind, Tensor};
+
+use super::error::RunError;
+use crate::gradients::{DomainGradients, Taps};
+use crate::model::{Model, sequence_losses};
+use crate::optimizer::{AdamW, Parameter, clip_gradient_norm};
+use crate::signals::Gram;
+
+/// What is needed of the run besides the model.
+pub struct StepSettings {
+    /// Sequences per pass.
+    pub micro_batch_size: usize,
+    /// Where the model lives.
+    pub device: Device,
+    /// Greatest global gradient norm.
+    pub gradient_clip: f64,
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+}
+
+/// What a step showed.
+pub struct StepOutcome {
+    /// Mean loss of the batch, nats per token.
+    pub loss: f64,
+    /// Mean loss of each sequence; length B.
+    pub sequence_losses: Vec<f64>,
+    /// Global gradient norm before clipping.
+    pub gradient_norm: f64,
+    /// Whether the update was left out.
+    pub skipped: bool,
+    /// Inner products of the domains' gradients, where asked for and finite.
+    pub gram: Option<Gram>,
+    /// Time the signals took.
+    pub signals_time: Duration,
+}
+
+/// Runs one step.
+///
+/// # Errors
+/// If the tensor library fails.
+pub fn run_step(
+    model: &Model,
+    parameters: &[Parameter],
+    optimizer: &mut AdamW,
+    batch: &Batch,
+    mut gradients: Option<&mut DomainGradients>,
+    settings: &StepSettings,
+) -> Result<StepOutcome, RunError> {
+    let length = batch.sequence_length;
+    let rows = batch.domains.len();
+    let passes = rows / settings.micro_batch_size;
+    let mut losses_b = Vec::with_capacity(passes);
+    let mut signals_time = Duration::ZERO;
+    let mut host = vec![0i64; settings.micro_batch_size * (length + 1)];
+    optimizer.zero_gradients();
+    for pass in 0..passes {
+        let range = pass * settings.micro_batch_size..(pass + 1) * settings.micro_batch_size;
+        batch.copy_tokens_i64(range.clone(), &mut host);
+        let tokens_bl = Tensor::from_slice(&host)
+            .view([settings.micro_batch_size as i64, length as i64 + 1])
+            .to_device(settings.device);
+        let inputs_bl = tokens_bl.narrow(1, 0, length as i64);
+        let targets_bl = tokens_bl.narrow(1, 1, length as i64);
+        let mut taps = gradients.as_ref().map(|g| Taps::new(g.layers()));
+        let logits_blv = model.forward(&inputs_bl, taps.as_mut());
+        let nll_b = sequence_losses(&logits_blv, &targets_bl);
+        let loss = nll_b.mean(Kind::Float) / passes as f64;
+        loss.f_backward()?;
+        if let (Some(gradients), Some(taps)) = (gradients.as_deref_mut(), taps) {
+            let start = Instant::now();
+            gradients.accumulate(taps, &batch.domains[range], rows)?;
+            signals_time += start.elapsed();
+        }
+        losses_b.push(nll_b.detach().to_device(Device::Cpu).to_kind(Kind::Double));
+    }
+    let losses: Vec<f64> = Vec::try_from(Tensor::cat(&losses_b, 0))?;
+    let loss = losses.iter().sum::<f64>() / rows as f64;
+    let gradient_norm = clip_gradient_norm(parameters, settings.gradient_clip);
+    let skipped = !(loss.is_finite() && gradient_norm.is_finite());
+    if !skipped {
+        optimizer.step(settings.learning_rate);
+    }
+    let start = Instant::now();
+    let gram = gradients
+        .map(DomainGradients::finish)
+        .transpose()?
+        .filter(|g| g.products.iter().all(|p| p.is_finite()));
+    signals_time += start.elapsed();
+    Ok(StepOutcome { loss, sequence_losses: losses, gradient_norm, skipped, gram, signals_time })
+}

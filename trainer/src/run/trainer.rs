@@ -1,0 +1,446 @@
+//! The run from its first step, or from a checkpoint, to its last.
+//!
+//! In: configuration, folder, whether to resume. Out: the run folder, and how it ended.
+//! The order of a step is fixed: batch under the weights in force → model update → signals → rewards
+//! → policy → weights of the next step → logs → evaluation → checkpoint.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hds::weight_log::{Header, WeightLogWriter};
+use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
+use hds_loader::{Batch, Index, Loader, LoaderConfig};
+use tch::{Device, Kind, Tensor};
+
+use super::checkpoint::Checkpoints;
+use super::config::RunConfig;
+use super::error::RunError;
+use super::folder::RunFolder;
+use super::interrupt::Interrupt;
+use super::metrics::{
+    EvaluationRecord, EvaluationTiming, MetricsLog, RunRecord, StepRecord, StepTiming,
+};
+use super::progress::Progress;
+use super::setup;
+use super::state::{self, RunState};
+use super::step::{StepOutcome, StepSettings, run_step};
+use crate::evaluation::{self, Evaluator};
+use crate::gradients::DomainGradients;
+use crate::model::Model;
+use crate::optimizer::{AdamW, Parameter, Schedule};
+use crate::reward::RewardModel;
+use crate::scheduler::Policy;
+use crate::signals::{Observation, StepSignals};
+use crate::tensors;
+
+/// How a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At step 0, in a folder without a run.
+    New,
+    /// At the newest whole checkpoint of the folder, or at step 0 where there is none.
+    Resume,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Steps done.
+    pub steps: u64,
+    /// Whether it was asked to end before its last step.
+    pub interrupted: bool,
+    /// The checkpoint written at the end.
+    pub checkpoint: PathBuf,
+}
+
+/// A run, ready to go.
+pub struct Trainer {
+    config: RunConfig,
+    folder: RunFolder,
+    checkpoints: Checkpoints,
+    domains: DomainSet,
+    base: Mixture,
+    device: Device,
+    model: Model,
+    parameters: Vec<Parameter>,
+    optimizer: AdamW,
+    schedule: Schedule,
+    live: LiveWeights,
+    loader: Loader,
+    gradients: Option<DomainGradients>,
+    layer_weights: Vec<Tensor>,
+    reward: RewardModel,
+    policy: Box<dyn Policy>,
+    evaluator: Evaluator,
+    metrics: MetricsLog,
+    weight_log: WeightLogWriter,
+    place: Place,
+}
+
+/// Where the run stands, apart from what its parts hold.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    step: u64,
+    tokens: u64,
+    updates: u64,
+    bad_steps: u64,
+    weight_change_norms: Vec<f64>,
+    last_loss: f64,
+}
+
+impl Trainer {
+    /// Opens the index, builds or restores every part, and starts or continues the logs.
+    ///
+    /// # Errors
+    /// Whatever is wrong with configuration, index, folder or checkpoint.
+    pub fn new(config: RunConfig, out: &Path, start: Start) -> Result<Self, RunError> {
+        let folder = RunFolder::open(out)?;
+        if start == Start::New && folder.is_used() {
+            return Err(RunError::Used { path: out.to_owned() });
+        }
+        let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep);
+        let mut resumed = None;
+        if start == Start::Resume && folder.is_used() {
+            setup::check_same_run(&folder.config(), &config)?;
+            let (newest, damaged) = checkpoints.newest()?;
+            for error in &damaged {
+                eprintln!("warning: {error}; using the checkpoint before it");
+            }
+            resumed = newest;
+        }
+        let device = setup::prepare_device(&config.run)?;
+        let index = Index::open(&config.data.index)?;
+        let domains = index.domains().clone();
+        let base = setup::base_weights(&config, &index)?;
+        let saved = resumed.as_deref().map(RunState::read).transpose()?;
+
+        let model = setup::model(&config, &index, device, resumed.as_deref())?;
+        let parameters = model.parameters();
+        let mut optimizer = AdamW::new(model.parameters(), config.optimizer.adamw());
+        let schedule = config.optimizer.schedule(config.run.steps);
+        let layer_weights = model.layer_weights(&config.signals.layers)?;
+        let facts = setup::run_facts(&config, &index, &base, &model, layer_weights.len());
+        let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
+        let mut reward = RewardModel::new(config.reward.clone(), domains.len());
+        let gradients = policy
+            .wants_rewards()
+            .then(|| DomainGradients::new(&config.signals, &model, domains.len(), config.run.seed))
+            .transpose()?;
+        if let (Some(checkpoint), Some(saved)) = (&resumed, &saved) {
+            let path = checkpoint.join("optimizer.safetensors");
+            optimizer.load_state(&tensors::read(&path, device)?)?;
+            policy.restore(&checkpoint.join("policy"))?;
+            reward.restore(&saved.reward).map_err(|reason| RunError::State {
+                path: RunState::path(checkpoint),
+                reason,
+            })?;
+        }
+
+        let weights = match &saved {
+            Some(saved) => {
+                VersionedMixture {
+                    version: saved.weights_version,
+                    mixture: setup::mixture(saved.weights.clone(), &domains, &*policy, saved.step)?,
+                }
+            }
+            None => {
+                let initial = policy.initial();
+                VersionedMixture {
+                    version: 1,
+                    mixture: setup::mixture(initial, &domains, &*policy, 0)?,
+                }
+            }
+        };
+        let live = LiveWeights::resumed(weights);
+        let loader_config = LoaderConfig {
+            sequence_length: config.data.sequence_length,
+            batch_size: config.data.batch_size,
+            seed: config.run.seed,
+            minimum_per_domain: config.data.minimum_per_domain,
+            ..LoaderConfig::default()
+        };
+        let loader = match &saved {
+            Some(s) => Loader::resume(index.clone(), live.clone(), loader_config, &s.loader)?,
+            None => Loader::new(index.clone(), live.clone(), loader_config)?,
+        };
+        let evaluator = Evaluator::new(&index, &config)?;
+
+        let header = Header::new(domains.clone(), index.fingerprint().to_string(), config.run.seed);
+        let (metrics, weight_log, place) = match saved {
+            Some(saved) => (
+                MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?,
+                WeightLogWriter::resume(&folder.weights(), &header, saved.step)?,
+                Place {
+                    step: saved.step,
+                    tokens: saved.tokens,
+                    updates: saved.updates,
+                    bad_steps: saved.bad_steps,
+                    weight_change_norms: saved.weight_change_norms,
+                    last_loss: f64::NAN,
+                },
+            ),
+            None => {
+                setup::write_config(&folder, &config)?;
+                let place = Place {
+                    weight_change_norms: vec![0.0; layer_weights.len()],
+                    ..Place::default()
+                };
+                let metrics = MetricsLog::create(&folder.metrics())?;
+                (metrics, WeightLogWriter::create(&folder.weights(), &header)?, place)
+            }
+        };
+        let mut trainer = Self {
+            config,
+            folder,
+            checkpoints,
+            domains,
+            base,
+            device,
+            model,
+            parameters,
+            optimizer,
+            schedule,
+            live,
+            loader,
+            gradients,
+            layer_weights,
+            reward,
+            policy,
+            evaluator,
+            metrics,
+            weight_log,
+            place,
+        };
+        if resumed.is_none() {
+            trainer.write_run_record(&index)?;
+        }
+        setup::note_event(&trainer.folder, trainer.place.step, resumed.as_deref())?;
+        Ok(trainer)
+    }
+
+    /// Trains until the last step, or until `interrupt` asks to end; saves either way.
+    ///
+    /// # Errors
+    /// A failed part, or a loss that stays non-finite; what was saved stays.
+    pub fn run(mut self, interrupt: &Interrupt) -> Result<Outcome, RunError> {
+        let total = self.config.run.steps;
+        let mut progress = Progress::new(total, self.place.step);
+        if self.place.step == 0 {
+            self.evaluate(&progress)?;
+        }
+        while self.place.step < total && !interrupt.is_asked() {
+            let seconds = self.step()?;
+            let done = self.place.step;
+            progress.step(done, || self.message(seconds));
+            if self.place.bad_steps >= self.config.run.max_bad_steps {
+                let checkpoint = self.save()?;
+                progress.finish();
+                return Err(RunError::NotFinite {
+                    count: self.place.bad_steps,
+                    step: done - 1,
+                    loss: self.place.last_loss,
+                    checkpoint,
+                });
+            }
+            let due = |interval: u64| interval > 0 && done.is_multiple_of(interval);
+            if due(self.config.evaluation.interval_steps) || done == total {
+                self.evaluate(&progress)?;
+            }
+            if due(self.config.checkpoint.interval_steps) && done < total {
+                self.save()?;
+            }
+        }
+        let checkpoint = self.save()?;
+        progress.finish();
+        let steps = self.place.step;
+        Ok(Outcome { steps, interrupted: steps < total, checkpoint })
+    }
+
+    /// One step; returns its duration in seconds.
+    fn step(&mut self) -> Result<f64, RunError> {
+        let start = Instant::now();
+        let step = self.place.step;
+        let in_force = self.live.read();
+        self.weight_log.record(step, &in_force)?;
+        let batch = self.loader.next_batch()?;
+        let learning_rate = self.schedule.at(step);
+        let norms = self.layer_norms();
+        let before: Vec<Tensor> = self.layer_weights.iter().map(|w| w.detach().copy()).collect();
+        let settings = StepSettings {
+            micro_batch_size: self.config.micro_batch_size(),
+            device: self.device,
+            gradient_clip: self.config.optimizer.gradient_clip,
+            learning_rate,
+        };
+        let outcome = run_step(
+            &self.model,
+            &self.parameters,
+            &mut self.optimizer,
+            &batch,
+            self.gradients.as_mut(),
+            &settings,
+        )?;
+        let scheduler_start = Instant::now();
+        let signals = self.signals(&batch, &outcome, norms);
+        self.place.weight_change_norms = self
+            .layer_weights
+            .iter()
+            .zip(&before)
+            .map(|(now, then)| l2_norm(&(now.detach() - then)))
+            .collect();
+        let rewards = self.gradients.is_some().then(|| self.reward.rewards(&signals));
+        let observation = Observation {
+            weights: in_force.mixture.weights().to_vec(),
+            rewards: rewards.clone().unwrap_or_default(),
+            signals,
+        };
+        let decision = self.policy.next(&observation)?;
+        let mixture = setup::mixture(decision.weights, &self.domains, &*self.policy, step)?;
+        if mixture != in_force.mixture {
+            self.live.publish(mixture);
+        }
+        let scheduler_time = scheduler_start.elapsed() + outcome.signals_time;
+
+        self.place.step += 1;
+        let tokens = (self.config.data.batch_size * self.config.data.sequence_length) as u64;
+        self.place.tokens += tokens;
+        self.place.last_loss = outcome.loss;
+        if outcome.skipped {
+            self.place.bad_steps += 1;
+        } else {
+            self.place.bad_steps = 0;
+            self.place.updates += 1;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let signals = &observation.signals;
+        self.metrics.write(&StepRecord {
+            step,
+            tokens: self.place.tokens,
+            loss: outcome.loss,
+            learning_rate,
+            gradient_norm: outcome.gradient_norm,
+            skipped: outcome.skipped,
+            weights_version: in_force.version,
+            weights: in_force.mixture.weights(),
+            samples: &signals.samples,
+            losses: &signals.losses,
+            mtld: &signals.mtld,
+            rewards: rewards.as_ref(),
+            policy: &decision.diagnostics,
+            timing: StepTiming {
+                step_seconds: seconds,
+                scheduler_seconds: scheduler_time.as_secs_f64(),
+                tokens_per_second: tokens as f64 / seconds,
+            },
+        })?;
+        Ok(seconds)
+    }
+
+    fn signals(&self, batch: &Batch, outcome: &StepOutcome, norms: Vec<f64>) -> StepSignals {
+        let domains = self.domains.len();
+        let mut sums = vec![(0.0, 0.0, 0u64); domains];
+        for (row, domain) in batch.domains.iter().enumerate() {
+            let sum = &mut sums[domain.index()];
+            sum.0 += outcome.sequence_losses[row];
+            sum.1 += f64::from(batch.mtld[row]);
+            sum.2 += 1;
+        }
+        let mean = |value: f64, n: u64| (n > 0 && value.is_finite()).then(|| value / n as f64);
+        StepSignals {
+            step: batch.step,
+            total_steps: self.config.run.steps,
+            sequence_length: batch.sequence_length as u64,
+            samples: sums.iter().map(|s| s.2).collect(),
+            losses: sums.iter().map(|s| mean(s.0, s.2)).collect(),
+            mtld: sums.iter().map(|s| mean(s.1, s.2)).collect(),
+            gram: outcome.gram.clone(),
+            weight_norms: norms,
+            weight_change_norms: self.place.weight_change_norms.clone(),
+        }
+    }
+
+    fn layer_norms(&self) -> Vec<f64> {
+        self.layer_weights.iter().map(|w| l2_norm(&w.detach())).collect()
+    }
+
+    fn message(&self, seconds: f64) -> String {
+        let tokens = (self.config.data.batch_size * self.config.data.sequence_length) as f64;
+        let entropy = self.live.read().mixture.entropy_nats();
+        format!(
+            "loss {:.4}  {:.0} tokens/s  weights' entropy {entropy:.2} of {:.2} nats",
+            self.place.last_loss,
+            tokens / seconds,
+            (self.domains.len() as f64).ln()
+        )
+    }
+
+    fn evaluate(&mut self, progress: &Progress) -> Result<(), RunError> {
+        let start = Instant::now();
+        let losses = self.evaluator.losses(&self.model, self.device)?;
+        let macro_perplexity = evaluation::macro_perplexity(&losses);
+        let base_perplexity = evaluation::weighted_perplexity(&losses, self.base.weights());
+        self.metrics.write(&EvaluationRecord {
+            step: self.place.step,
+            tokens: self.place.tokens,
+            losses: &losses,
+            macro_perplexity,
+            base_perplexity,
+            timing: EvaluationTiming { seconds: start.elapsed().as_secs_f64() },
+        })?;
+        progress.line(&format!(
+            "step {}: held-out perplexity {macro_perplexity:.2} (mean over domains), \
+             {base_perplexity:.2} (base weights)",
+            self.place.step
+        ));
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<PathBuf, RunError> {
+        let metrics_bytes = self.metrics.position()?;
+        self.weight_log.sync()?;
+        let weights = self.live.read();
+        let state = RunState {
+            version: state::FORMAT_VERSION,
+            step: self.place.step,
+            tokens: self.place.tokens,
+            updates: self.place.updates,
+            bad_steps: self.place.bad_steps,
+            metrics_bytes,
+            loader: self.loader.state(),
+            weights_version: weights.version,
+            weights: weights.mixture.weights().to_vec(),
+            reward: self.reward.save(),
+            weight_change_norms: self.place.weight_change_norms.clone(),
+        };
+        self.checkpoints.save(self.place.step, |checkpoint| {
+            self.model.save_huggingface(&checkpoint.join("model"))?;
+            tensors::write(&checkpoint.join("optimizer.safetensors"), &self.optimizer.state())?;
+            setup::create_folder(&checkpoint.join("policy"))?;
+            self.policy.save(&checkpoint.join("policy"))?;
+            hds::durable::write_json(&RunState::path(checkpoint), &state)?;
+            Ok(())
+        })
+    }
+
+    fn write_run_record(&mut self, index: &Index) -> Result<(), RunError> {
+        self.metrics.write(&RunRecord {
+            domains: self.domains.names(),
+            policy: self.policy.name(),
+            preset: self.policy.preset(),
+            parameters: self.model.parameter_count(),
+            agent_parameters: self.policy.parameters(),
+            sequence_length: self.config.data.sequence_length,
+            batch_size: self.config.data.batch_size,
+            total_steps: self.config.run.steps,
+            warmup_steps: self.policy.warmup_steps(),
+            base_weights: self.base.weights(),
+            index: index.fingerprint().to_string(),
+            seed: self.config.run.seed,
+        })?;
+        Ok(())
+    }
+}
+
+fn l2_norm(tensor: &Tensor) -> f64 {
+    tensor.square().sum(Kind::Double).double_value(&[]).sqrt()
+}
