@@ -1,0 +1,20 @@
+//! The help a user reads, as snapshots.
+
+use hds_tests::succeed;
+
+#[test]
+fn help_texts_are_as_reviewed() {
+    for (binary, command) in [
+        ("hds-index", &[][..]),
+        ("hds-index", &["build"]),
+        ("hds-index", &["inspect"]),
+        ("hds-train", &[]),
+        ("hds-train", &["run"]),
+        ("hds-train", &["report"]),
+    ] {
+        let mut arguments = command.to_vec();
+        arguments.push("--help");
+        let name = [&[binary][..], command].concat().join("_");
+        insta::assert_snapshot!(name, succeed(binary, &arguments));
+    }
+}

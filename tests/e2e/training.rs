@@ -1,0 +1,275 @@
+//! `hds-train run` under the HDS agent: it learns, it can be killed, it goes on exactly.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hds_tests::{binary, fail, own_corpus, shared_data, succeed, text};
+use serde_json::Value;
+
+const STEPS: u64 = 60;
+const WARM_UP: u64 = 10;
+
+struct Setting {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+    config: PathBuf,
+}
+
+/// An index of the minipile's bytes where it is there, else of this project's own files.
+fn setting() -> Setting {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_owned();
+    let corpus = match shared_data() {
+        Some(data) => data.join("minipile"),
+        None => {
+            own_corpus(&root.join("corpus"));
+            root.join("corpus")
+        }
+    };
+    let index = root.join("index");
+    succeed(
+        "hds-index",
+        &[
+            "build",
+            text(&corpus),
+            "-o",
+            text(&index),
+            "--valid-fraction",
+            "0.05",
+        ],
+    );
+    let config = root.join("run.toml");
+    let toml = format!(
+        r#"
+        [run]
+        steps = {STEPS}
+        threads = 1
+        [data]
+        index = {index:?}
+        sequence_length = 64
+        batch_size = 24
+        micro_batch_size = 12
+        [model]
+        preset = "cpu"
+        hidden_size = 64
+        num_hidden_layers = 2
+        num_attention_heads = 4
+        intermediate_size = 256
+        [optimizer]
+        learning_rate = 3e-3
+        minimum_learning_rate = 3e-4
+        [evaluation]
+        interval_steps = 20
+        sequences_per_domain = 4
+        [checkpoint]
+        interval_steps = 10
+        [scheduler]
+        policy = "hds"
+        [scheduler.hds]
+        warmup_steps = {WARM_UP}
+        minibatch = 16
+        "#
+    );
+    fs::write(&config, toml).unwrap();
+    Setting {
+        _folder: folder,
+        root,
+        config,
+    }
+}
+
+fn records(run: &Path) -> Vec<Value> {
+    fs::read_to_string(run.join("metrics.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let mut value: Value = serde_json::from_str(line).unwrap();
+            value.as_object_mut().unwrap().remove("timing");
+            value
+        })
+        .collect()
+}
+
+fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
+    records.iter().filter(|r| r["kind"] == "step")
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_f64().unwrap())
+        .collect()
+}
+
+fn start(setting: &Setting, out: &Path, more: &[&str]) -> Child {
+    Command::new(binary("hds-train"))
+        .args(["run", "--config", text(&setting.config), "--out", text(out)])
+        .args(more)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for_steps(run: &Path, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let done = || {
+        fs::read_to_string(run.join("metrics.jsonl"))
+            .unwrap_or_default()
+            .matches(r#""kind":"step""#)
+            .count()
+    };
+    while done() < count {
+        assert!(
+            Instant::now() < deadline,
+            "no {count} steps within five minutes"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_learns_moves_its_weights_and_goes_on_exactly_after_a_kill() {
+    let setting = setting();
+    let whole = setting.root.join("whole");
+    let run = ["run", "--config", text(&setting.config), "--out"];
+    succeed("hds-train", &[&run[..], &[text(&whole)]].concat());
+    let expected = records(&whole);
+    check_learning(&expected);
+
+    // Killed without warning a few steps after a checkpoint, in the middle of whatever it does.
+    let killed = setting.root.join("killed");
+    let mut child = start(&setting, &killed, &[]);
+    wait_for_steps(&killed, 33);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = steps(&records_of_whole_lines(&killed)).count();
+    assert!(
+        before < STEPS as usize,
+        "the run ended before it could be killed"
+    );
+    succeed(
+        "hds-train",
+        &[&run[..], &[text(&killed), "--resume"]].concat(),
+    );
+    assert_eq!(records(&killed), expected);
+    assert_eq!(
+        fs::read(killed.join("weights.jsonl")).unwrap(),
+        fs::read(whole.join("weights.jsonl")).unwrap()
+    );
+    let last = format!("checkpoints/step-{STEPS:08}/model/model.safetensors");
+    assert!(fs::read(killed.join(&last)).unwrap() == fs::read(whole.join(&last)).unwrap());
+    let events = fs::read_to_string(killed.join("events.jsonl")).unwrap();
+    assert!(events.contains(r#""kind":"resume""#), "{events}");
+
+    let shown = succeed("hds-train", &["report", text(&whole)]);
+    assert!(shown.contains("report.html"), "{shown}");
+    let page = fs::read_to_string(whole.join("report.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("http://") && !page.contains("NaN"));
+
+    let message = fail("hds-train", &[&run[..], &[text(&whole)]].concat());
+    assert!(message.contains("--resume"), "{message}");
+    let message = fail(
+        "hds-train",
+        &[&run[..], &[text(&whole), "--resume", "--set", "run.seed=9"]].concat(),
+    );
+    assert!(message.contains("run.seed"), "{message}");
+}
+
+fn records_of_whole_lines(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+fn check_learning(records: &[Value]) {
+    let losses: Vec<f64> = steps(records)
+        .map(|r| r["loss"].as_f64().unwrap())
+        .collect();
+    assert_eq!(losses.len(), STEPS as usize);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let (first, last) = (mean(&losses[..5]), mean(&losses[losses.len() - 5..]));
+    assert!(last < first - 0.5, "loss went from {first} to {last}");
+
+    let perplexities: Vec<f64> = records
+        .iter()
+        .filter(|r| r["kind"] == "eval")
+        .map(|r| r["macro_perplexity"].as_f64().unwrap())
+        .collect();
+    assert_eq!(perplexities.len(), 4);
+    assert!(perplexities[3] < perplexities[0] / 1.5, "{perplexities:?}");
+
+    let base = numbers(&records[0]["base_weights"]);
+    let mut moved = false;
+    for record in steps(records) {
+        let weights = numbers(&record["weights"]);
+        assert!(
+            (weights.iter().sum::<f64>() - 1.0).abs() < 1e-6,
+            "{weights:?}"
+        );
+        let step = record["step"].as_u64().unwrap();
+        let distance: f64 = weights.iter().zip(&base).map(|(a, b)| (a - b).abs()).sum();
+        moved |= step > WARM_UP && distance > 0.05;
+        // K values of each term, none of them null: numbers() fails on those.
+        let rewards = &record["rewards"];
+        for term in ["alignment_raw", "alignment", "diversity", "total"] {
+            assert_eq!(numbers(&rewards[term]).len(), base.len());
+        }
+        assert!(rewards["stability"].is_number(), "{rewards}");
+    }
+    assert!(
+        moved,
+        "the weights never left the base weights after warm-up"
+    );
+}
+
+#[test]
+fn sigterm_saves_and_the_run_can_go_on() {
+    let setting = setting();
+    let out = setting.root.join("run");
+    let mut child = start(&setting, &out, &[]);
+    wait_for_steps(&out, 13);
+    let kill = Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    let done = steps(&records(&out)).count() as u64;
+    assert!(done < STEPS);
+    assert!(
+        out.join(format!("checkpoints/step-{done:08}/run.json"))
+            .exists()
+    );
+    succeed("hds-train", &["run", "--out", text(&out), "--resume"]);
+    assert_eq!(steps(&records(&out)).count() as u64, STEPS);
+}
+
+#[test]
+fn fixed_weights_stay_and_need_no_rewards() {
+    let setting = setting();
+    let out = setting.root.join("fixed");
+    succeed(
+        "hds-train",
+        &[
+            "run",
+            "--config",
+            text(&setting.config),
+            "--out",
+            text(&out),
+            "--set",
+            "scheduler.policy=fixed",
+            "--set",
+            "run.steps=4",
+        ],
+    );
+    let records = records(&out);
+    for record in steps(&records) {
+        assert_eq!(record["weights"], records[0]["base_weights"]);
+        assert!(record["rewards"].is_null());
+    }
+}
