@@ -12,11 +12,11 @@ use hds::{DomainSet, Mixture, MixtureError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::optimizer_section::OptimizerSection;
 use crate::gradients::SignalsConfig;
 use crate::model::ModelSettings;
-use crate::optimizer::OptimizerConfig;
 use crate::reward::RewardConfig;
-use crate::scheduler::SchedulerConfig;
+use crate::scheduler::{SchedulerConfig, pile_weights};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
@@ -71,7 +71,7 @@ pub struct RunConfig {
     /// The model.
     pub model: ModelSettings,
     /// AdamW, its schedule and clipping.
-    pub optimizer: OptimizerConfig,
+    pub optimizer: OptimizerSection,
     /// Held-out perplexity.
     pub evaluation: EvaluationSection,
     /// Saving.
@@ -162,32 +162,6 @@ pub enum NamedWeights {
     Pile,
 }
 
-/// The Pile's weights (Gao et al. 2020, table 1, as the paper's TPW baseline uses them).
-const PILE_WEIGHTS: [(&str, f64); 22] = [
-    ("Pile-CC", 0.1811),
-    ("PubMed Central", 0.1440),
-    ("Books3", 0.1207),
-    ("OpenWebText2", 0.1001),
-    ("ArXiv", 0.0896),
-    ("Github", 0.0759),
-    ("FreeLaw", 0.0612),
-    ("StackExchange", 0.0513),
-    ("USPTO Backgrounds", 0.0365),
-    ("PubMed Abstracts", 0.0307),
-    ("Gutenberg (PG-19)", 0.0217),
-    ("OpenSubtitles", 0.0155),
-    ("Wikipedia (en)", 0.0153),
-    ("DM Mathematics", 0.0124),
-    ("Ubuntu IRC", 0.0088),
-    ("BookCorpus2", 0.0075),
-    ("EuroParl", 0.0073),
-    ("HackerNews", 0.0062),
-    ("YoutubeSubtitles", 0.0060),
-    ("PhilPapers", 0.0038),
-    ("NIH ExPorter", 0.0030),
-    ("Enron Emails", 0.0014),
-];
-
 impl BaseWeights {
     /// The mixture over the index's domains; `tokens` are each domain's training tokens.
     ///
@@ -209,9 +183,12 @@ impl BaseWeights {
         let raw = match self {
             Self::Named(NamedWeights::Uniform) => vec![1.0; domains.len()],
             Self::Named(NamedWeights::Natural) => tokens.iter().map(|&t| t as f64).collect(),
-            Self::Named(NamedWeights::Pile) => from_table(&|name| {
-                PILE_WEIGHTS.iter().find(|(pile, _)| *pile == name).map(|(_, w)| *w)
-            })?,
+            Self::Named(NamedWeights::Pile) => {
+                return pile_weights(domains).map_err(|e| ConfigError::Key {
+                    key: "data.base_weights".into(),
+                    reason: e.to_string(),
+                });
+            }
             Self::Table(table) => {
                 for name in table.keys() {
                     domains.find(name).map_err(|e| ConfigError::Key {
@@ -336,7 +313,11 @@ impl RunConfig {
             );
             return fail("data.micro_batch_size", reason);
         }
-        Ok(())
+        self.optimizer.validate(self.run.steps)?;
+        self.scheduler.validate().map_err(|e| ConfigError::Key {
+            key: "scheduler".into(),
+            reason: e.to_string(),
+        })
     }
 
     /// Sequences per forward and backward pass.
@@ -431,7 +412,5 @@ mod tests {
         assert_eq!(table(&[("a", 1.0), ("b", 3.0)]).unwrap().weights(), [0.25, 0.75]);
         assert!(table(&[("a", 1.0)]).unwrap_err().to_string().contains("\"b\""));
         assert!(table(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]).is_err());
-        let sum: f64 = PILE_WEIGHTS.iter().map(|(_, w)| w).sum();
-        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
     }
 }
