@@ -57,6 +57,22 @@ pub trait Policy: Send {
 
     /// Parameters of all its networks together; 0 where there is none.
     fn parameters(&self) -> u64;
+
+    /// Whether it uses the rewards, and so the per-domain gradients they need; a policy that does not
+    /// costs a run no signals.
+    fn wants_rewards(&self) -> bool {
+        true
+    }
+
+    /// Steps before its own choice governs.
+    fn warmup_steps(&self) -> u64 {
+        0
+    }
+
+    /// Name of the preset its options started from, or "".
+    fn preset(&self) -> &'static str {
+        ""
+    }
 }
 
 /// What a policy decided after a step.

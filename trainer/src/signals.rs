@@ -60,6 +60,20 @@ pub struct Rewards {
     pub total: Vec<f64>,
 }
 
+impl Rewards {
+    /// No reward for any of K domains: what a policy that uses none is given.
+    pub fn none(domains: usize) -> Self {
+        let zeros = vec![0.0; domains];
+        Self {
+            alignment_raw: zeros.clone(),
+            alignment: zeros.clone(),
+            diversity: zeros.clone(),
+            stability: 0.0,
+            total: zeros,
+        }
+    }
+}
+
 /// All a policy sees after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {

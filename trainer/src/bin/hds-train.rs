@@ -81,11 +81,18 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitCode> {
-    let start = if arguments.resume { Start::Resume } else { Start::New };
+    let start = if arguments.resume {
+        Start::Resume
+    } else {
+        Start::New
+    };
     let path = match &arguments.config {
         Some(path) => path.clone(),
         None if arguments.resume => arguments.out.join("config.toml"),
-        None => bail!("no configuration: give --config FILE, or --resume to go on with {}", arguments.out.display()),
+        None => bail!(
+            "no configuration: give --config FILE, or --resume to go on with {}",
+            arguments.out.display()
+        ),
     };
     let config = RunConfig::load(&path, &arguments.set)?;
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;

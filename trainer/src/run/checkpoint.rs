@@ -70,7 +70,10 @@ pub struct Checkpoints {
 impl Checkpoints {
     /// The checkpoints in `folder`, of which the newest `keep` are kept.
     pub fn new(folder: PathBuf, keep: usize) -> Self {
-        Self { folder, keep: keep.max(1) }
+        Self {
+            folder,
+            keep: keep.max(1),
+        }
     }
 
     /// Writes the checkpoint after `step` steps through `write`, which is given an empty folder.
@@ -116,7 +119,10 @@ impl Checkpoints {
         for entry in entries {
             let entry = entry.map_err(|e| FileError::new("read", &self.folder, e))?;
             let name = entry.file_name();
-            let step = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).map(str::parse);
+            let step = name
+                .to_str()
+                .and_then(|n| n.strip_prefix(PREFIX))
+                .map(str::parse);
             if let Some(Ok(step)) = step {
                 steps.push(step);
             }
@@ -156,15 +162,19 @@ impl Checkpoints {
 /// # Errors
 /// The first file that is not.
 pub fn verify(path: &Path) -> Result<(), CheckpointError> {
-    let incomplete =
-        |reason: String| CheckpointError::Incomplete { path: path.to_owned(), reason };
+    let incomplete = |reason: String| CheckpointError::Incomplete {
+        path: path.to_owned(),
+        reason,
+    };
     let text = fs::read(path.join(CONTENTS_FILE))
         .map_err(|e| incomplete(format!("cannot read {CONTENTS_FILE}: {e}")))?;
-    let contents: Contents = serde_json::from_slice(&text)
-        .map_err(|e| incomplete(format!("{CONTENTS_FILE}: {e}")))?;
+    let contents: Contents =
+        serde_json::from_slice(&text).map_err(|e| incomplete(format!("{CONTENTS_FILE}: {e}")))?;
     if contents.version != FORMAT_VERSION {
-        let reason =
-            format!("{CONTENTS_FILE} has version {}, known is {FORMAT_VERSION}", contents.version);
+        let reason = format!(
+            "{CONTENTS_FILE} has version {}, known is {FORMAT_VERSION}",
+            contents.version
+        );
         return Err(incomplete(reason));
     }
     for (file, want) in contents.files {
@@ -174,16 +184,25 @@ pub fn verify(path: &Path) -> Result<(), CheckpointError> {
             reason,
         };
         if file.split('/').any(|part| part.is_empty() || part == "..") {
-            return Err(damaged("has a path that leads out of the checkpoint".into()));
+            return Err(damaged(
+                "has a path that leads out of the checkpoint".into(),
+            ));
         }
         let full = path.join(&file);
-        let got = fs::metadata(&full).map_err(|e| damaged(format!("cannot be read: {e}")))?.len();
+        let got = fs::metadata(&full)
+            .map_err(|e| damaged(format!("cannot be read: {e}")))?
+            .len();
         if got != want.bytes {
-            return Err(damaged(format!("holds {got} bytes, expected {}", want.bytes)));
+            return Err(damaged(format!(
+                "holds {got} bytes, expected {}",
+                want.bytes
+            )));
         }
         let sum = checksum_file(&full).map_err(|e| damaged(format!("cannot be read: {e}")))?;
         if sum != want.blake3 {
-            return Err(damaged("has another checksum than when it was written".into()));
+            return Err(damaged(
+                "has another checksum than when it was written".into(),
+            ));
         }
     }
     Ok(())
@@ -194,7 +213,10 @@ fn seal(folder: &Path) -> Result<(), CheckpointError> {
     collect(folder, "", &mut files)?;
     durable::write_json(
         &folder.join(CONTENTS_FILE),
-        &Contents { version: FORMAT_VERSION, files },
+        &Contents {
+            version: FORMAT_VERSION,
+            files,
+        },
     )?;
     Ok(())
 }
@@ -215,7 +237,9 @@ fn collect(
             continue;
         }
         let io_error = |e| FileError::new("read", &path, e);
-        fs::File::open(&path).and_then(|f| f.sync_all()).map_err(io_error)?;
+        fs::File::open(&path)
+            .and_then(|f| f.sync_all())
+            .map_err(io_error)?;
         let bytes = fs::metadata(&path).map_err(io_error)?.len();
         let blake3 = checksum_file(&path).map_err(io_error)?;
         files.insert(name, Content { bytes, blake3 });
@@ -272,8 +296,14 @@ mod tests {
         let (found, damaged) = all.newest().unwrap();
         assert!(found.unwrap().ends_with("step-00000001"));
         let text: Vec<String> = damaged.iter().map(ToString::to_string).collect();
-        assert!(text[0].contains("step-00000003") && text[0].contains("model"), "{text:?}");
-        assert!(text[1].contains("policy/a has another checksum"), "{text:?}");
+        assert!(
+            text[0].contains("step-00000003") && text[0].contains("model"),
+            "{text:?}"
+        );
+        assert!(
+            text[1].contains("policy/a has another checksum"),
+            "{text:?}"
+        );
     }
 
     #[test]
@@ -284,7 +314,10 @@ mod tests {
         let failed = all.save::<CheckpointError>(2, |folder| {
             fs::write(folder.join("model"), b"half").unwrap();
             let reason = "disk full".to_owned();
-            Err(CheckpointError::Incomplete { path: folder.to_owned(), reason })
+            Err(CheckpointError::Incomplete {
+                path: folder.to_owned(),
+                reason,
+            })
         });
         assert!(failed.is_err());
         assert_eq!(all.steps().unwrap(), [1]);

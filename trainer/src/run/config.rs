@@ -104,7 +104,13 @@ impl Default for RunSection {
     fn default() -> Self {
         // 41,667 steps: the paper's Pythia-1B run (50 B tokens). Ten bad steps in a row: our choice, far
         // more than loss spikes of a healthy run last.
-        Self { steps: 41_667, seed: 1, device: "cpu".into(), threads: 0, max_bad_steps: 10 }
+        Self {
+            steps: 41_667,
+            seed: 1,
+            device: "cpu".into(),
+            threads: 0,
+            max_bad_steps: 10,
+        }
     }
 }
 
@@ -218,7 +224,11 @@ pub struct EvaluationSection {
 impl Default for EvaluationSection {
     fn default() -> Self {
         // Paper: every 417 steps, 5,000 samples per domain at most.
-        Self { interval_steps: 417, sequences_per_domain: 5000, batch_size: 0 }
+        Self {
+            interval_steps: 417,
+            sequences_per_domain: 5000,
+            batch_size: 0,
+        }
     }
 }
 
@@ -235,7 +245,10 @@ pub struct CheckpointSection {
 impl Default for CheckpointSection {
     fn default() -> Self {
         // Our choice: about every quarter of an hour at the paper's 2.5 s a step; one to fall back on.
-        Self { interval_steps: 400, keep: 2 }
+        Self {
+            interval_steps: 400,
+            keep: 2,
+        }
     }
 }
 
@@ -246,8 +259,10 @@ impl RunConfig {
     /// # Errors
     /// If the file cannot be read or parsed, a key is unknown, or a value is out of range.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(&text, path, overrides)
     }
 
@@ -256,16 +271,20 @@ impl RunConfig {
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let mut table: toml::Table = toml::from_str(text).map_err(|source| {
-            ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) }
-        })?;
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|source| ConfigError::Syntax {
+                path: path.to_owned(),
+                source: Box::new(source),
+            })?;
         for text in overrides {
             apply_override(&mut table, text)?;
         }
-        let config: Self = serde_path_to_error::deserialize(toml::Value::Table(table))
-            .map_err(|e| ConfigError::Key {
-                key: e.path().to_string(),
-                reason: e.inner().to_string().trim().to_owned(),
+        let config: Self =
+            serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {
+                ConfigError::Key {
+                    key: e.path().to_string(),
+                    reason: e.inner().to_string().trim().to_owned(),
+                }
             })?;
         config.validate()?;
         Ok(config)
@@ -276,13 +295,18 @@ impl RunConfig {
     /// # Errors
     /// If a value cannot be written as TOML (a bug of ours).
     pub fn to_toml(&self) -> Result<String, ConfigError> {
-        toml::to_string(self)
-            .map_err(|e| ConfigError::Key { key: "(all)".into(), reason: e.to_string() })
+        toml::to_string(self).map_err(|e| ConfigError::Key {
+            key: "(all)".into(),
+            reason: e.to_string(),
+        })
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
         let fail = |key: &str, reason: String| {
-            Err(ConfigError::Key { key: key.to_owned(), reason })
+            Err(ConfigError::Key {
+                key: key.to_owned(),
+                reason,
+            })
         };
         if self.data.index.as_os_str().is_empty() {
             let reason = "missing; give the folder of an index, for example --set data.index=index";
@@ -293,7 +317,10 @@ impl RunConfig {
             ("run.max_bad_steps", self.run.max_bad_steps),
             ("data.sequence_length", self.data.sequence_length as u64),
             ("data.batch_size", self.data.batch_size as u64),
-            ("evaluation.sequences_per_domain", self.evaluation.sequences_per_domain),
+            (
+                "evaluation.sequences_per_domain",
+                self.evaluation.sequences_per_domain,
+            ),
             ("checkpoint.interval_steps", self.checkpoint.interval_steps),
             ("checkpoint.keep", self.checkpoint.keep as u64),
         ] {
@@ -322,17 +349,27 @@ impl RunConfig {
 
     /// Sequences per forward and backward pass.
     pub fn micro_batch_size(&self) -> usize {
-        if self.data.micro_batch_size == 0 { self.data.batch_size } else { self.data.micro_batch_size }
+        if self.data.micro_batch_size == 0 {
+            self.data.batch_size
+        } else {
+            self.data.micro_batch_size
+        }
     }
 
     /// Sequences per forward pass of an evaluation.
     pub fn evaluation_batch_size(&self) -> usize {
-        if self.evaluation.batch_size == 0 { self.micro_batch_size() } else { self.evaluation.batch_size }
+        if self.evaluation.batch_size == 0 {
+            self.micro_batch_size()
+        } else {
+            self.evaluation.batch_size
+        }
     }
 }
 
 fn apply_override(table: &mut toml::Table, text: &str) -> Result<(), ConfigError> {
-    let bad = || ConfigError::Override { text: text.to_owned() };
+    let bad = || ConfigError::Override {
+        text: text.to_owned(),
+    };
     let (key, raw) = text.split_once('=').ok_or_else(bad)?;
     let value = toml::from_str::<toml::Table>(&format!("v = {raw}"))
         .ok()
@@ -372,11 +409,18 @@ mod tests {
     fn overrides_win_and_the_resolved_form_reads_back_equal() {
         let config = parse(
             "[data]\nindex = \"i\"\nbatch_size = 8\nmicro_batch_size = 4",
-            &["run.steps=12", "data.base_weights=uniform", "run.device=cpu"],
+            &[
+                "run.steps=12",
+                "data.base_weights=uniform",
+                "run.device=cpu",
+            ],
         )
         .unwrap();
         assert_eq!(config.run.steps, 12);
-        assert_eq!(config.data.base_weights, BaseWeights::Named(NamedWeights::Uniform));
+        assert_eq!(
+            config.data.base_weights,
+            BaseWeights::Named(NamedWeights::Uniform)
+        );
         let again = parse(&config.to_toml().unwrap(), &[]).unwrap();
         assert_eq!(config, again);
     }
@@ -389,7 +433,11 @@ mod tests {
             ("[data]\nindex=\"i\"", &["run.steps=abc"], "run.steps"),
             ("[data]\nindex=\"i\"", &["run.steps=0"], "run.steps"),
             ("[data]\nindex=\"i\"", &["run.steps"], "key=value"),
-            ("[data]\nindex=\"i\"", &["data.micro_batch_size=7"], "data.micro_batch_size"),
+            (
+                "[data]\nindex=\"i\"",
+                &["data.micro_batch_size=7"],
+                "data.micro_batch_size",
+            ),
             ("[data]\nindex=\"i\"", &["data.index.x=7"], "data.index.x"),
             ("[data\n", &[], "no TOML"),
         ] {
@@ -402,15 +450,31 @@ mod tests {
     fn base_weights_follow_their_rule() {
         let domains = DomainSet::new(["a", "b"]).unwrap();
         let named = |n| BaseWeights::Named(n).resolve(&domains, &[30, 10]);
-        assert_eq!(named(NamedWeights::Natural).unwrap().weights(), [0.75, 0.25]);
+        assert_eq!(
+            named(NamedWeights::Natural).unwrap().weights(),
+            [0.75, 0.25]
+        );
         assert_eq!(named(NamedWeights::Uniform).unwrap().weights(), [0.5, 0.5]);
-        assert!(named(NamedWeights::Pile).unwrap_err().to_string().contains("\"a\""));
+        assert!(
+            named(NamedWeights::Pile)
+                .unwrap_err()
+                .to_string()
+                .contains("\"a\"")
+        );
         let table = |entries: &[(&str, f64)]| {
             BaseWeights::Table(entries.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect())
                 .resolve(&domains, &[1, 1])
         };
-        assert_eq!(table(&[("a", 1.0), ("b", 3.0)]).unwrap().weights(), [0.25, 0.75]);
-        assert!(table(&[("a", 1.0)]).unwrap_err().to_string().contains("\"b\""));
+        assert_eq!(
+            table(&[("a", 1.0), ("b", 3.0)]).unwrap().weights(),
+            [0.25, 0.75]
+        );
+        assert!(
+            table(&[("a", 1.0)])
+                .unwrap_err()
+                .to_string()
+                .contains("\"b\"")
+        );
         assert!(table(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]).is_err());
     }
 }

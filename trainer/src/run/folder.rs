@@ -33,8 +33,13 @@ impl RunFolder {
             .open(&lock_path)
             .map_err(|e| FileError::new("open", &lock_path, e))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(RunError::Busy { path: path.to_owned() }),
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(RunError::Busy {
+                path: path.to_owned(),
+            }),
             Err(TryLockError::Error(e)) => Err(FileError::new("lock", &lock_path, e).into()),
         }
     }

@@ -130,7 +130,11 @@ impl MetricsLog {
     /// If the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         let file = File::create(path).map_err(|e| FileError::new("create", path, e))?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), bytes: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            out: BufWriter::new(file),
+            bytes: 0,
+        })
     }
 
     /// Goes on at a position noted before; what stands after it is cut off.
@@ -145,8 +149,14 @@ impl MetricsLog {
             let reason = format!("it has {length} bytes, the checkpoint was written at {position}");
             return Err(fail(std::io::Error::other(reason)));
         }
-        file.set_len(position).and_then(|()| file.seek(SeekFrom::End(0))).map_err(fail)?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), bytes: position })
+        file.set_len(position)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .map_err(fail)?;
+        Ok(Self {
+            path: path.to_owned(),
+            out: BufWriter::new(file),
+            bytes: position,
+        })
     }
 
     /// Appends a record as one line and hands it to the system, so that others can follow the run.
@@ -157,7 +167,10 @@ impl MetricsLog {
         let fail = |e| FileError::new("write", &self.path, e);
         let mut line = serde_json::to_vec(record).map_err(|e| fail(e.into()))?;
         line.push(b'\n');
-        self.out.write_all(&line).and_then(|()| self.out.flush()).map_err(fail)?;
+        self.out
+            .write_all(&line)
+            .and_then(|()| self.out.flush())
+            .map_err(fail)?;
         self.bytes += line.len() as u64;
         Ok(())
     }
@@ -184,7 +197,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
         let mut log = MetricsLog::create(&path).unwrap();
-        log.write(&serde_json::json!({"kind": "a", "loss": f64::NAN})).unwrap();
+        log.write(&serde_json::json!({"kind": "a", "loss": f64::NAN}))
+            .unwrap();
         let position = log.position().unwrap();
         log.write(&serde_json::json!({"kind": "b"})).unwrap();
         drop(log);

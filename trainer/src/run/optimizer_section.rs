@@ -78,8 +78,18 @@ impl OptimizerSection {
         let (peak, floor) = (self.learning_rate, self.minimum_learning_rate);
         let warmup_steps = part(self.warmup_fraction);
         match self.schedule {
-            ScheduleName::Cosine => Schedule::Cosine { peak, floor, warmup_steps, total_steps },
-            ScheduleName::Linear => Schedule::Linear { peak, floor, warmup_steps, total_steps },
+            ScheduleName::Cosine => Schedule::Cosine {
+                peak,
+                floor,
+                warmup_steps,
+                total_steps,
+            },
+            ScheduleName::Linear => Schedule::Linear {
+                peak,
+                floor,
+                warmup_steps,
+                total_steps,
+            },
             ScheduleName::WarmupStableDecay => Schedule::WarmupStableDecay {
                 peak,
                 floor,
@@ -100,24 +110,52 @@ impl OptimizerSection {
         let fraction = |value: f64| (0.0..=1.0).contains(&value);
         let minimum = self.minimum_learning_rate;
         for (key, value, fits, want) in [
-            ("learning_rate", self.learning_rate, positive(self.learning_rate), "above 0"),
+            (
+                "learning_rate",
+                self.learning_rate,
+                positive(self.learning_rate),
+                "above 0",
+            ),
             (
                 "minimum_learning_rate",
                 minimum,
                 (0.0..=self.learning_rate).contains(&minimum),
                 "in [0, optimizer.learning_rate]",
             ),
-            ("warmup_fraction", self.warmup_fraction, fraction(self.warmup_fraction), "in [0, 1]"),
-            ("decay_fraction", self.decay_fraction, fraction(self.decay_fraction), "in [0, 1]"),
-            ("gradient_clip", self.gradient_clip, positive(self.gradient_clip), "above 0"),
+            (
+                "warmup_fraction",
+                self.warmup_fraction,
+                fraction(self.warmup_fraction),
+                "in [0, 1]",
+            ),
+            (
+                "decay_fraction",
+                self.decay_fraction,
+                fraction(self.decay_fraction),
+                "in [0, 1]",
+            ),
+            (
+                "gradient_clip",
+                self.gradient_clip,
+                positive(self.gradient_clip),
+                "above 0",
+            ),
         ] {
             if !fits {
                 let reason = format!("is {value}, must be {want}");
-                return Err(ConfigError::Key { key: format!("optimizer.{key}"), reason });
+                return Err(ConfigError::Key {
+                    key: format!("optimizer.{key}"),
+                    reason,
+                });
             }
         }
-        let failed = |reason: String| ConfigError::Key { key: "optimizer".into(), reason };
+        let failed = |reason: String| ConfigError::Key {
+            key: "optimizer".into(),
+            reason,
+        };
         self.adamw().validate().map_err(|e| failed(e.to_string()))?;
-        self.schedule(total_steps).validate().map_err(|e| failed(e.to_string()))
+        self.schedule(total_steps)
+            .validate()
+            .map_err(|e| failed(e.to_string()))
     }
 }

@@ -21,8 +21,11 @@ impl Progress {
     /// For a run of `total` steps that goes on after `done`.
     pub fn new(total: u64, done: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let target =
-            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if terminal {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let template = "{elapsed_precise} [{wide_bar}] {pos}/{len} steps, {eta} left\n{msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -30,7 +33,14 @@ impl Progress {
         }
         bar.set_position(done);
         bar.reset_eta();
-        Self { bar, terminal, total, started: Instant::now(), first_step: done, last_line: None }
+        Self {
+            bar,
+            terminal,
+            total,
+            started: Instant::now(),
+            first_step: done,
+            last_line: None,
+        }
     }
 
     /// Shows the state after `done` steps.
@@ -40,19 +50,31 @@ impl Progress {
             self.bar.set_position(done);
             return;
         }
-        let due = self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL);
+        let due = self
+            .last_line
+            .is_none_or(|last| last.elapsed() >= LINE_INTERVAL);
         if !due && done != self.total {
             return;
         }
         self.last_line = Some(Instant::now());
-        let per_step = self.started.elapsed().as_secs_f64() / (done - self.first_step).max(1) as f64;
+        let per_step =
+            self.started.elapsed().as_secs_f64() / (done - self.first_step).max(1) as f64;
         let left = Duration::from_secs_f64(per_step * (self.total - done.min(self.total)) as f64);
-        eprintln!("step {done}/{}  {}  {} left", self.total, message(), show_duration(left));
+        eprintln!(
+            "step {done}/{}  {}  {} left",
+            self.total,
+            message(),
+            show_duration(left)
+        );
     }
 
     /// Prints a line of its own.
     pub fn line(&self, text: &str) {
-        if self.terminal { self.bar.println(text) } else { eprintln!("{text}") }
+        if self.terminal {
+            self.bar.println(text)
+        } else {
+            eprintln!("{text}")
+        }
     }
 
     /// Leaves the last state on the screen.

@@ -31,7 +31,10 @@ const MAY_DIFFER: [&str; 6] = [
 /// # Errors
 /// If the device has an unknown name or is not there.
 pub fn prepare_device(run: &RunSection) -> Result<Device, RunError> {
-    let fail = |reason: &str| RunError::Device { device: run.device.clone(), reason: reason.into() };
+    let fail = |reason: &str| RunError::Device {
+        device: run.device.clone(),
+        reason: reason.into(),
+    };
     let threads = match run.threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get().try_into().unwrap_or(1)),
         n => i32::try_from(n).map_err(|_| fail("run.threads is too large"))?,
@@ -46,7 +49,9 @@ pub fn prepare_device(run: &RunSection) -> Result<Device, RunError> {
             .ok_or_else(|| fail("is neither cpu, cuda nor cuda:N"))?,
     };
     if !Cuda::is_available() || i64::try_from(number).unwrap_or(i64::MAX) >= Cuda::device_count() {
-        return Err(fail("no such CUDA device is visible to libtorch; use --set run.device=cpu"));
+        return Err(fail(
+            "no such CUDA device is visible to libtorch; use --set run.device=cpu",
+        ));
     }
     Ok(Device::Cuda(number))
 }
@@ -56,11 +61,19 @@ pub fn prepare_device(run: &RunSection) -> Result<Device, RunError> {
 /// # Errors
 /// If the configured weights do not fit.
 pub fn base_weights(config: &RunConfig, index: &Index) -> Result<Mixture, RunError> {
-    Ok(config.data.base_weights.resolve(index.domains(), &training_tokens(index))?)
+    Ok(config
+        .data
+        .base_weights
+        .resolve(index.domains(), &training_tokens(index))?)
 }
 
 fn training_tokens(index: &Index) -> Vec<u64> {
-    index.manifest().domains.iter().map(|d| d.split(Split::Train).tokens).collect()
+    index
+        .manifest()
+        .domains
+        .iter()
+        .map(|d| d.split(Split::Train).tokens)
+        .collect()
 }
 
 /// A new model for the index's vocabulary, or the checkpoint's.
@@ -77,20 +90,28 @@ pub fn model(
         return Ok(Model::load_huggingface(&checkpoint.join("model"), device)?);
     }
     let vocabulary = index.manifest().tokenizer.vocabulary;
-    let model_config = config.model.resolve(vocabulary, config.data.sequence_length)?;
-    Ok(Model::new(model_config, device, Kind::Float, config.run.seed)?)
+    let model_config = config
+        .model
+        .resolve(vocabulary, config.data.sequence_length)?;
+    Ok(Model::new(
+        model_config,
+        device,
+        Kind::Float,
+        config.run.seed,
+    )?)
 }
 
 /// What a policy may know of the run.
-pub fn run_facts(
+pub fn run_facts<'a>(
     config: &RunConfig,
-    index: &Index,
+    index: &'a Index,
     base: &Mixture,
     model: &Model,
     layers: usize,
-) -> RunFacts {
+    device: Device,
+) -> RunFacts<'a> {
     RunFacts {
-        domains: index.domains().clone(),
+        domains: index.domains(),
         base_weights: base.weights().to_vec(),
         natural_tokens: training_tokens(index),
         total_steps: config.run.steps,
@@ -98,6 +119,7 @@ pub fn run_facts(
         layers,
         model_parameters: model.parameter_count(),
         seed: config.run.seed,
+        device,
     }
 }
 
@@ -113,11 +135,13 @@ pub fn mixture(
 ) -> Result<Mixture, RunError> {
     // Weights that sum to 1 to the last bits are kept as they are: a replay must draw the same.
     let exact = Mixture::new(weights.clone(), domains);
-    exact.or_else(|_| Mixture::normalized(weights, domains)).map_err(|source| RunError::Weights {
-        policy: policy.name().to_owned(),
-        step,
-        source,
-    })
+    exact
+        .or_else(|_| Mixture::normalized(weights, domains))
+        .map_err(|source| RunError::Weights {
+            policy: policy.name().to_owned(),
+            step,
+            source,
+        })
 }
 
 /// Writes the resolved configuration into the run folder.
@@ -146,11 +170,19 @@ pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     };
     let mut differences = Vec::new();
     compare(&as_table(&saved)?, &as_table(config)?, "", &mut differences);
-    match differences.into_iter().find(|(key, ..)| !MAY_DIFFER.contains(&key.as_str())) {
+    match differences
+        .into_iter()
+        .find(|(key, ..)| !MAY_DIFFER.contains(&key.as_str()))
+    {
         None => Ok(()),
         Some((key, got, want)) => {
             let path = path.parent().unwrap_or(path).to_owned();
-            Err(RunError::OtherRun { path, key, got, want })
+            Err(RunError::OtherRun {
+                path,
+                key,
+                got,
+                want,
+            })
         }
     }
 }

@@ -53,13 +53,18 @@ impl RunState {
     /// If it is not there, not of this version, or not of this shape.
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = Self::path(checkpoint);
-        let fail = |reason: String| RunError::State { path: path.clone(), reason };
+        let fail = |reason: String| RunError::State {
+            path: path.clone(),
+            reason,
+        };
         let text = std::fs::read(&path).map_err(|e| fail(e.to_string()))?;
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|e| fail(e.to_string()))?;
         let version = value.get("version").and_then(serde_json::Value::as_u64);
         if version != Some(u64::from(FORMAT_VERSION)) {
-            return Err(fail(format!("version {version:?}, this program knows {FORMAT_VERSION}")));
+            return Err(fail(format!(
+                "version {version:?}, this program knows {FORMAT_VERSION}"
+            )));
         }
         serde_json::from_value(value).map_err(|e| fail(e.to_string()))
     }

@@ -96,5 +96,12 @@ pub fn run_step(
         .transpose()?
         .filter(|g| g.products.iter().all(|p| p.is_finite()));
     signals_time += start.elapsed();
-    Ok(StepOutcome { loss, sequence_losses: losses, gradient_norm, skipped, gram, signals_time })
+    Ok(StepOutcome {
+        loss,
+        sequence_losses: losses,
+        gradient_norm,
+        skipped,
+        gram,
+        signals_time,
+    })
 }

@@ -30,7 +30,7 @@ use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
 use crate::reward::RewardModel;
 use crate::scheduler::Policy;
-use crate::signals::{Observation, StepSignals};
+use crate::signals::{Observation, Rewards, StepSignals};
 use crate::tensors;
 
 /// How a run begins.
@@ -96,7 +96,9 @@ impl Trainer {
     pub fn new(config: RunConfig, out: &Path, start: Start) -> Result<Self, RunError> {
         let folder = RunFolder::open(out)?;
         if start == Start::New && folder.is_used() {
-            return Err(RunError::Used { path: out.to_owned() });
+            return Err(RunError::Used {
+                path: out.to_owned(),
+            });
         }
         let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep);
         let mut resumed = None;
@@ -119,7 +121,7 @@ impl Trainer {
         let mut optimizer = AdamW::new(model.parameters(), config.optimizer.adamw());
         let schedule = config.optimizer.schedule(config.run.steps);
         let layer_weights = model.layer_weights(&config.signals.layers)?;
-        let facts = setup::run_facts(&config, &index, &base, &model, layer_weights.len());
+        let facts = setup::run_facts(&config, &index, &base, &model, layer_weights.len(), device);
         let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
         let mut reward = RewardModel::new(config.reward.clone(), domains.len());
         let gradients = policy
@@ -130,19 +132,19 @@ impl Trainer {
             let path = checkpoint.join("optimizer.safetensors");
             optimizer.load_state(&tensors::read(&path, device)?)?;
             policy.restore(&checkpoint.join("policy"))?;
-            reward.restore(&saved.reward).map_err(|reason| RunError::State {
-                path: RunState::path(checkpoint),
-                reason,
-            })?;
+            reward
+                .restore(&saved.reward)
+                .map_err(|reason| RunError::State {
+                    path: RunState::path(checkpoint),
+                    reason,
+                })?;
         }
 
         let weights = match &saved {
-            Some(saved) => {
-                VersionedMixture {
-                    version: saved.weights_version,
-                    mixture: setup::mixture(saved.weights.clone(), &domains, &*policy, saved.step)?,
-                }
-            }
+            Some(saved) => VersionedMixture {
+                version: saved.weights_version,
+                mixture: setup::mixture(saved.weights.clone(), &domains, &*policy, saved.step)?,
+            },
             None => {
                 let initial = policy.initial();
                 VersionedMixture {
@@ -165,7 +167,11 @@ impl Trainer {
         };
         let evaluator = Evaluator::new(&index, &config)?;
 
-        let header = Header::new(domains.clone(), index.fingerprint().to_string(), config.run.seed);
+        let header = Header::new(
+            domains.clone(),
+            index.fingerprint().to_string(),
+            config.run.seed,
+        );
         let (metrics, weight_log, place) = match saved {
             Some(saved) => (
                 MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?,
@@ -186,7 +192,11 @@ impl Trainer {
                     ..Place::default()
                 };
                 let metrics = MetricsLog::create(&folder.metrics())?;
-                (metrics, WeightLogWriter::create(&folder.weights(), &header)?, place)
+                (
+                    metrics,
+                    WeightLogWriter::create(&folder.weights(), &header)?,
+                    place,
+                )
             }
         };
         let mut trainer = Self {
@@ -253,7 +263,11 @@ impl Trainer {
         let checkpoint = self.save()?;
         progress.finish();
         let steps = self.place.step;
-        Ok(Outcome { steps, interrupted: steps < total, checkpoint })
+        Ok(Outcome {
+            steps,
+            interrupted: steps < total,
+            checkpoint,
+        })
     }
 
     /// One step; returns its duration in seconds.
@@ -265,7 +279,11 @@ impl Trainer {
         let batch = self.loader.next_batch()?;
         let learning_rate = self.schedule.at(step);
         let norms = self.layer_norms();
-        let before: Vec<Tensor> = self.layer_weights.iter().map(|w| w.detach().copy()).collect();
+        let before: Vec<Tensor> = self
+            .layer_weights
+            .iter()
+            .map(|w| w.detach().copy())
+            .collect();
         let settings = StepSettings {
             micro_batch_size: self.config.micro_batch_size(),
             device: self.device,
@@ -288,10 +306,15 @@ impl Trainer {
             .zip(&before)
             .map(|(now, then)| l2_norm(&(now.detach() - then)))
             .collect();
-        let rewards = self.gradients.is_some().then(|| self.reward.rewards(&signals));
+        let rewards = self
+            .gradients
+            .is_some()
+            .then(|| self.reward.rewards(&signals));
         let observation = Observation {
             weights: in_force.mixture.weights().to_vec(),
-            rewards: rewards.clone().unwrap_or_default(),
+            rewards: rewards
+                .clone()
+                .unwrap_or_else(|| Rewards::none(self.domains.len())),
             signals,
         };
         let decision = self.policy.next(&observation)?;
@@ -360,7 +383,10 @@ impl Trainer {
     }
 
     fn layer_norms(&self) -> Vec<f64> {
-        self.layer_weights.iter().map(|w| l2_norm(&w.detach())).collect()
+        self.layer_weights
+            .iter()
+            .map(|w| l2_norm(&w.detach()))
+            .collect()
     }
 
     fn message(&self, seconds: f64) -> String {
@@ -385,7 +411,9 @@ impl Trainer {
             losses: &losses,
             macro_perplexity,
             base_perplexity,
-            timing: EvaluationTiming { seconds: start.elapsed().as_secs_f64() },
+            timing: EvaluationTiming {
+                seconds: start.elapsed().as_secs_f64(),
+            },
         })?;
         progress.line(&format!(
             "step {}: held-out perplexity {macro_perplexity:.2} (mean over domains), \
@@ -414,7 +442,10 @@ impl Trainer {
         };
         self.checkpoints.save(self.place.step, |checkpoint| {
             self.model.save_huggingface(&checkpoint.join("model"))?;
-            tensors::write(&checkpoint.join("optimizer.safetensors"), &self.optimizer.state())?;
+            tensors::write(
+                &checkpoint.join("optimizer.safetensors"),
+                &self.optimizer.state(),
+            )?;
             setup::create_folder(&checkpoint.join("policy"))?;
             self.policy.save(&checkpoint.join("policy"))?;
             hds::durable::write_json(&RunState::path(checkpoint), &state)?;

@@ -180,6 +180,10 @@ impl Policy for FixedPolicy {
     fn parameters(&self) -> u64 {
         0
     }
+
+    fn wants_rewards(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
