@@ -11,8 +11,8 @@ use hds_loader::Batch;
 use tch::{Device, Kind, Tensor};
 
 use super::error::RunError;
-use crate::gradients::{DomainGradients, Taps};
-use crate::model::{Model, sequence_losses};
+use crate::gradients::DomainGradients;
+use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, clip_gradient_norm};
 use crate::signals::Gram;
 
@@ -71,17 +71,15 @@ pub fn run_step(
             .to_device(settings.device);
         let inputs_bl = tokens_bl.narrow(1, 0, length as i64);
         let targets_bl = tokens_bl.narrow(1, 1, length as i64);
-        let mut taps = gradients.as_ref().map(|g| Taps::new(g.layers()));
-        let logits_blv = model.forward(&inputs_bl, taps.as_mut());
-        let nll_b = sequence_losses(&logits_blv, &targets_bl);
-        let loss = nll_b.mean(Kind::Float) / passes as f64;
-        loss.f_backward()?;
+        let mut taps = gradients.as_ref().map(|g| g.taps());
+        let scale = 1.0 / rows as f64;
+        let nll_b = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, taps.as_mut());
         if let (Some(gradients), Some(taps)) = (gradients.as_deref_mut(), taps) {
             let start = Instant::now();
             gradients.accumulate(taps, &batch.domains[range], rows)?;
             signals_time += start.elapsed();
         }
-        losses_b.push(nll_b.detach().to_device(Device::Cpu).to_kind(Kind::Double));
+        losses_b.push(nll_b.to_device(Device::Cpu).to_kind(Kind::Double));
     }
     let losses: Vec<f64> = Vec::try_from(Tensor::cat(&losses_b, 0))?;
     let loss = losses.iter().sum::<f64>() / rows as f64;
