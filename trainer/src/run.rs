@@ -9,6 +9,7 @@ mod checkpoint;
 mod config;
 mod error;
 mod folder;
+mod held_out;
 mod interrupt;
 mod metrics;
 mod optimizer_section;
@@ -21,7 +22,8 @@ mod trainer;
 pub use checkpoint::{CheckpointError, Checkpoints};
 pub use config::{
     BaseWeights, CheckpointSection, ConfigError, DataSection, EvaluationSection, NamedWeights,
-    RunConfig, RunSection,
+   
+    RunConfig, RunSection, SignalsSection,
 };
 pub use error::RunError;
 pub use folder::RunFolder;

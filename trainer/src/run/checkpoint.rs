@@ -92,7 +92,7 @@ impl Checkpoints {
         let outcome = write(&staging).and_then(|()| {
             seal(&staging)?;
             if target.exists() {
-                remove_folder(&target)?;
+                remove_folder(&target).map_err(CheckpointError::from)?;
             }
             durable::publish_folder(&staging, &target).map_err(CheckpointError::from)?;
             Ok(())

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::optimizer_section::OptimizerSection;
-use crate::gradients::SignalsConfig;
+use crate::gradients::{GradientMode, LayerChoice};
 use crate::model::ModelSettings;
 use crate::reward::RewardConfig;
 use crate::scheduler::{SchedulerConfig, pile_weights};
@@ -77,7 +77,7 @@ pub struct RunConfig {
     /// Saving.
     pub checkpoint: CheckpointSection,
     /// Per-domain gradients.
-    pub signals: SignalsConfig,
+    pub signals: SignalsSection,
     /// The reward's terms.
     pub reward: RewardConfig,
     /// The policy.
@@ -250,6 +250,18 @@ impl Default for CheckpointSection {
             keep: 2,
         }
     }
+}
+
+/// `[signals]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SignalsSection {
+    /// Blocks whose `mlp.dense_4h_to_h` is watched: `early`, `middle`, `late`, numbers, depths in
+    /// [0, 1], or names.
+    pub layers: LayerChoice,
+    /// How their per-domain gradients are kept: `{ kind = "exact" }` or
+    /// `{ kind = "sketch", rank = 64, seed = 0 }`.
+    pub gradients: GradientMode,
 }
 
 impl RunConfig {

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use hds::durable::FileError;
 use hds::weight_log::WeightLogError;
 use hds::{DomainError, MixtureError};
-use hds_loader::LoaderError;
+use hds_loader::{IndexError, LoaderError};
 use thiserror::Error;
 
 use super::checkpoint::CheckpointError;
 use super::config::ConfigError;
+use crate::evaluation::EvaluationError;
+use crate::gradients::{GradientError, NormError};
 use crate::model::ModelError;
 use crate::optimizer::OptimizerError;
+use crate::reward::RewardError;
 use crate::scheduler::PolicyError;
 use crate::tensors::TensorFileError;
 
@@ -34,6 +37,21 @@ pub enum RunError {
     /// The policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The choice of layers, or per-domain gradients.
+    #[error(transparent)]
+    Gradients(#[from] GradientError),
+    /// Saved weight norms.
+    #[error(transparent)]
+    Norms(#[from] NormError),
+    /// The rewards.
+    #[error(transparent)]
+    Reward(#[from] RewardError),
+    /// Held-out text.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError<LoaderError>),
+    /// The index.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// A file of tensors.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),

@@ -87,14 +87,14 @@ pub fn model(
     checkpoint: Option<&Path>,
 ) -> Result<Model, RunError> {
     if let Some(checkpoint) = checkpoint {
-        return Ok(Model::load_huggingface(&checkpoint.join("model"), device)?);
+        return Ok(Model::load_huggingface(&checkpoint.join("model"), device, Kind::Float)?);
     }
     let vocabulary = index.manifest().tokenizer.vocabulary;
     let model_config = config
         .model
-        .resolve(vocabulary, config.data.sequence_length)?;
+        .resolve(u64::from(vocabulary), config.data.sequence_length as u64)?;
     Ok(Model::new(
-        model_config,
+        &model_config,
         device,
         Kind::Float,
         config.run.seed,
@@ -117,7 +117,7 @@ pub fn run_facts<'a>(
         total_steps: config.run.steps,
         sequence_length: config.data.sequence_length as u64,
         layers,
-        model_parameters: model.parameter_count(),
+        model_parameters: model.config().parameter_count(),
         seed: config.run.seed,
         device,
     }

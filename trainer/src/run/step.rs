@@ -11,8 +11,8 @@ use hds_loader::Batch;
 use tch::{Device, Kind, Tensor};
 
 use super::error::RunError;
-use crate::gradients::DomainGradients;
-use crate::model::Model;
+use crate::gradients::{DomainGradients, WeightNorms};
+use crate::model::{Model, Taps};
 use crate::optimizer::{AdamW, Parameter, clip_gradient_norm};
 use crate::signals::Gram;
 
@@ -28,6 +28,16 @@ pub struct StepSettings {
     pub learning_rate: f64,
 }
 
+/// The layers whose weights and gradients the scheduler sees.
+pub struct Watch {
+    /// Their blocks.
+    pub blocks: Vec<usize>,
+    /// Norms of their weights.
+    pub norms: WeightNorms,
+    /// Their per-domain gradients, where the policy uses rewards.
+    pub gradients: Option<DomainGradients>,
+}
+
 /// What a step showed.
 pub struct StepOutcome {
     /// Mean loss of the batch, nats per token.
@@ -40,6 +50,10 @@ pub struct StepOutcome {
     pub skipped: bool,
     /// Inner products of the domains' gradients, where asked for and finite.
     pub gram: Option<Gram>,
+    /// ‖ω‖₂ of each watched matrix before the update.
+    pub weight_norms: Vec<f64>,
+    /// ‖Δω‖₂ of each watched matrix by the update before.
+    pub weight_change_norms: Vec<f64>,
     /// Time the signals took.
     pub signals_time: Duration,
 }
@@ -53,7 +67,7 @@ pub fn run_step(
     parameters: &[Parameter],
     optimizer: &mut AdamW,
     batch: &Batch,
-    mut gradients: Option<&mut DomainGradients>,
+    watch: &mut Watch,
     settings: &StepSettings,
 ) -> Result<StepOutcome, RunError> {
     let length = batch.sequence_length;
@@ -71,12 +85,12 @@ pub fn run_step(
             .to_device(settings.device);
         let inputs_bl = tokens_bl.narrow(1, 0, length as i64);
         let targets_bl = tokens_bl.narrow(1, 1, length as i64);
-        let mut taps = gradients.as_ref().map(|g| g.taps());
+        let mut taps = watch.gradients.is_some().then(|| Taps::new(watch.blocks.clone()));
         let scale = 1.0 / rows as f64;
         let nll_b = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, taps.as_mut());
-        if let (Some(gradients), Some(taps)) = (gradients.as_deref_mut(), taps) {
+        if let (Some(gradients), Some(taps)) = (&mut watch.gradients, &mut taps) {
             let start = Instant::now();
-            gradients.accumulate(taps, &batch.domains[range], rows)?;
+            gradients.accumulate(taps, &batch.domains[range], scale)?;
             signals_time += start.elapsed();
         }
         losses_b.push(nll_b.to_device(Device::Cpu).to_kind(Kind::Double));
@@ -85,14 +99,18 @@ pub fn run_step(
     let loss = losses.iter().sum::<f64>() / rows as f64;
     let gradient_norm = clip_gradient_norm(parameters, settings.gradient_clip);
     let skipped = !(loss.is_finite() && gradient_norm.is_finite());
+    let start = Instant::now();
+    let weight_norms = watch.norms.norms();
+    let weight_change_norms = watch.norms.changes().to_vec();
+    watch.norms.before_update();
+    signals_time += start.elapsed();
     if !skipped {
         optimizer.step(settings.learning_rate);
     }
     let start = Instant::now();
-    let gram = gradients
-        .map(DomainGradients::finish)
-        .transpose()?
-        .filter(|g| g.products.iter().all(|p| p.is_finite()));
+    watch.norms.after_update();
+    let gram = watch.gradients.as_mut().map(DomainGradients::finish);
+    let gram = gram.filter(|g| g.products.iter().all(|p| p.is_finite()));
     signals_time += start.elapsed();
     Ok(StepOutcome {
         loss,
@@ -100,6 +118,8 @@ pub fn run_step(
         gradient_norm,
         skipped,
         gram,
+        weight_norms,
+        weight_change_norms,
         signals_time,
     })
 }

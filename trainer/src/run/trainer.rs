@@ -4,18 +4,20 @@
 //! The order of a step is fixed: batch under the weights in force → model update → signals → rewards
 //! → policy → weights of the next step → logs → evaluation → checkpoint.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hds::weight_log::{Header, WeightLogWriter};
 use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
 use hds_loader::{Batch, Index, Loader, LoaderConfig};
-use tch::{Device, Kind, Tensor};
+use tch::Device;
 
 use super::checkpoint::Checkpoints;
 use super::config::RunConfig;
 use super::error::RunError;
 use super::folder::RunFolder;
+use super::held_out::HeldOut;
 use super::interrupt::Interrupt;
 use super::metrics::{
     EvaluationRecord, EvaluationTiming, MetricsLog, RunRecord, StepRecord, StepTiming,
@@ -23,9 +25,8 @@ use super::metrics::{
 use super::progress::Progress;
 use super::setup;
 use super::state::{self, RunState};
-use super::step::{StepOutcome, StepSettings, run_step};
-use crate::evaluation::{self, Evaluator};
-use crate::gradients::DomainGradients;
+use super::step::{StepOutcome, StepSettings, Watch, run_step};
+use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
 use crate::reward::RewardModel;
@@ -67,11 +68,10 @@ pub struct Trainer {
     schedule: Schedule,
     live: LiveWeights,
     loader: Loader,
-    gradients: Option<DomainGradients>,
-    layer_weights: Vec<Tensor>,
+    watch: Watch,
     reward: RewardModel,
     policy: Box<dyn Policy>,
-    evaluator: Evaluator,
+    held_out: HeldOut,
     metrics: MetricsLog,
     weight_log: WeightLogWriter,
     place: Place,
@@ -84,7 +84,6 @@ struct Place {
     tokens: u64,
     updates: u64,
     bad_steps: u64,
-    weight_change_norms: Vec<f64>,
     last_loss: f64,
 }
 
@@ -120,24 +119,23 @@ impl Trainer {
         let parameters = model.parameters();
         let mut optimizer = AdamW::new(model.parameters(), config.optimizer.adamw());
         let schedule = config.optimizer.schedule(config.run.steps);
-        let layer_weights = model.layer_weights(&config.signals.layers)?;
-        let facts = setup::run_facts(&config, &index, &base, &model, layer_weights.len(), device);
+        let blocks = config.signals.layers.resolve(model.config().num_hidden_layers as usize)?;
+        let facts = setup::run_facts(&config, &index, &base, &model, blocks.len(), device);
         let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
         let mut reward = RewardModel::new(config.reward.clone(), domains.len());
-        let gradients = policy
-            .wants_rewards()
-            .then(|| DomainGradients::new(&config.signals, &model, domains.len(), config.run.seed))
-            .transpose()?;
+        let mut watch = Watch {
+            norms: WeightNorms::new(model.output_projections(&blocks)),
+            gradients: policy
+                .wants_rewards()
+                .then(|| DomainGradients::new(domains.len(), config.signals.gradients)),
+            blocks,
+        };
         if let (Some(checkpoint), Some(saved)) = (&resumed, &saved) {
             let path = checkpoint.join("optimizer.safetensors");
             optimizer.load_state(&tensors::read(&path, device)?)?;
             policy.restore(&checkpoint.join("policy"))?;
-            reward
-                .restore(&saved.reward)
-                .map_err(|reason| RunError::State {
-                    path: RunState::path(checkpoint),
-                    reason,
-                })?;
+            reward.restore(&saved.reward)?;
+            watch.norms.restore(&saved.weight_change_norms)?;
         }
 
         let weights = match &saved {
@@ -165,7 +163,7 @@ impl Trainer {
             Some(s) => Loader::resume(index.clone(), live.clone(), loader_config, &s.loader)?,
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
         };
-        let evaluator = Evaluator::new(&index, &config)?;
+        let held_out = HeldOut::new(&index, &config)?;
 
         let header = Header::new(
             domains.clone(),
@@ -181,22 +179,14 @@ impl Trainer {
                     tokens: saved.tokens,
                     updates: saved.updates,
                     bad_steps: saved.bad_steps,
-                    weight_change_norms: saved.weight_change_norms,
                     last_loss: f64::NAN,
                 },
             ),
             None => {
                 setup::write_config(&folder, &config)?;
-                let place = Place {
-                    weight_change_norms: vec![0.0; layer_weights.len()],
-                    ..Place::default()
-                };
                 let metrics = MetricsLog::create(&folder.metrics())?;
-                (
-                    metrics,
-                    WeightLogWriter::create(&folder.weights(), &header)?,
-                    place,
-                )
+                let weight_log = WeightLogWriter::create(&folder.weights(), &header)?;
+                (metrics, weight_log, Place::default())
             }
         };
         let mut trainer = Self {
@@ -212,11 +202,10 @@ impl Trainer {
             schedule,
             live,
             loader,
-            gradients,
-            layer_weights,
+            watch,
             reward,
             policy,
-            evaluator,
+            held_out,
             metrics,
             weight_log,
             place,
@@ -278,12 +267,6 @@ impl Trainer {
         self.weight_log.record(step, &in_force)?;
         let batch = self.loader.next_batch()?;
         let learning_rate = self.schedule.at(step);
-        let norms = self.layer_norms();
-        let before: Vec<Tensor> = self
-            .layer_weights
-            .iter()
-            .map(|w| w.detach().copy())
-            .collect();
         let settings = StepSettings {
             micro_batch_size: self.config.micro_batch_size(),
             device: self.device,
@@ -295,21 +278,12 @@ impl Trainer {
             &self.parameters,
             &mut self.optimizer,
             &batch,
-            self.gradients.as_mut(),
+            &mut self.watch,
             &settings,
         )?;
         let scheduler_start = Instant::now();
-        let signals = self.signals(&batch, &outcome, norms);
-        self.place.weight_change_norms = self
-            .layer_weights
-            .iter()
-            .zip(&before)
-            .map(|(now, then)| l2_norm(&(now.detach() - then)))
-            .collect();
-        let rewards = self
-            .gradients
-            .is_some()
-            .then(|| self.reward.rewards(&signals));
+        let signals = self.signals(&batch, &outcome);
+        let rewards = self.watch.gradients.is_some().then(|| self.reward.rewards(&signals));
         let observation = Observation {
             weights: in_force.mixture.weights().to_vec(),
             rewards: rewards
@@ -359,7 +333,7 @@ impl Trainer {
         Ok(seconds)
     }
 
-    fn signals(&self, batch: &Batch, outcome: &StepOutcome, norms: Vec<f64>) -> StepSignals {
+    fn signals(&self, batch: &Batch, outcome: &StepOutcome) -> StepSignals {
         let domains = self.domains.len();
         let mut sums = vec![(0.0, 0.0, 0u64); domains];
         for (row, domain) in batch.domains.iter().enumerate() {
@@ -377,16 +351,9 @@ impl Trainer {
             losses: sums.iter().map(|s| mean(s.0, s.2)).collect(),
             mtld: sums.iter().map(|s| mean(s.1, s.2)).collect(),
             gram: outcome.gram.clone(),
-            weight_norms: norms,
-            weight_change_norms: self.place.weight_change_norms.clone(),
+            weight_norms: outcome.weight_norms.clone(),
+            weight_change_norms: outcome.weight_change_norms.clone(),
         }
-    }
-
-    fn layer_norms(&self) -> Vec<f64> {
-        self.layer_weights
-            .iter()
-            .map(|w| l2_norm(&w.detach()))
-            .collect()
     }
 
     fn message(&self, seconds: f64) -> String {
@@ -402,13 +369,13 @@ impl Trainer {
 
     fn evaluate(&mut self, progress: &Progress) -> Result<(), RunError> {
         let start = Instant::now();
-        let losses = self.evaluator.losses(&self.model, self.device)?;
-        let macro_perplexity = evaluation::macro_perplexity(&losses);
-        let base_perplexity = evaluation::weighted_perplexity(&losses, self.base.weights());
+        let held_out = self.held_out.evaluate(&self.model)?;
+        let macro_perplexity = held_out.macro_perplexity().unwrap_or(f64::NAN);
+        let base_perplexity = held_out.weighted_perplexity(self.base.weights()).unwrap_or(f64::NAN);
         self.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,
-            losses: &losses,
+            losses: &held_out.losses,
             macro_perplexity,
             base_perplexity,
             timing: EvaluationTiming {
@@ -437,14 +404,15 @@ impl Trainer {
             loader: self.loader.state(),
             weights_version: weights.version,
             weights: weights.mixture.weights().to_vec(),
-            reward: self.reward.save(),
-            weight_change_norms: self.place.weight_change_norms.clone(),
+            reward: self.reward.save()?,
+            weight_change_norms: self.watch.norms.changes().to_vec(),
         };
         self.checkpoints.save(self.place.step, |checkpoint| {
             self.model.save_huggingface(&checkpoint.join("model"))?;
             tensors::write(
                 &checkpoint.join("optimizer.safetensors"),
                 &self.optimizer.state(),
+                &BTreeMap::new(),
             )?;
             setup::create_folder(&checkpoint.join("policy"))?;
             self.policy.save(&checkpoint.join("policy"))?;
@@ -458,7 +426,7 @@ impl Trainer {
             domains: self.domains.names(),
             policy: self.policy.name(),
             preset: self.policy.preset(),
-            parameters: self.model.parameter_count(),
+            parameters: self.model.config().parameter_count(),
             agent_parameters: self.policy.parameters(),
             sequence_length: self.config.data.sequence_length,
             batch_size: self.config.data.batch_size,
@@ -470,8 +438,4 @@ impl Trainer {
         })?;
         Ok(())
     }
-}
-
-fn l2_norm(tensor: &Tensor) -> f64 {
-    tensor.square().sum(Kind::Double).double_value(&[]).sqrt()
 }
