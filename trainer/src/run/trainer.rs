@@ -408,6 +408,7 @@ impl Trainer {
             weight_change_norms: self.watch.norms.changes().to_vec(),
         };
         self.checkpoints.save(self.place.step, |checkpoint| {
+            setup::create_folder(&checkpoint.join("model"))?;
             self.model.save_huggingface(&checkpoint.join("model"))?;
             tensors::write(
                 &checkpoint.join("optimizer.safetensors"),
