@@ -41,6 +41,7 @@ fn setting() -> Setting {
         ],
     );
     let config = root.join("run.toml");
+    let warm_up_fraction = WARM_UP as f64 / STEPS as f64;
     let toml = format!(
         r#"
         [run]
@@ -68,7 +69,8 @@ fn setting() -> Setting {
         [scheduler]
         policy = "hds"
         [scheduler.hds]
-        warmup_steps = {WARM_UP}
+        warm_up_fraction = {warm_up_fraction}
+        least_transitions = 8
         minibatch = 16
         "#
     );

@@ -17,6 +17,16 @@ pub enum Preset {
     Paper,
 }
 
+impl Preset {
+    /// The name in configurations and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Paper => "paper",
+        }
+    }
+}
+
 /// Reads `table` over the values of the preset that it names (or of [`Preset::Default`]).
 ///
 /// `values` gives a preset's configuration as a table; `finish` reads the merged table.

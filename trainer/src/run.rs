@@ -22,7 +22,6 @@ mod trainer;
 pub use checkpoint::{CheckpointError, Checkpoints};
 pub use config::{
     BaseWeights, CheckpointSection, ConfigError, DataSection, EvaluationSection, NamedWeights,
-   
     RunConfig, RunSection, SignalsSection,
 };
 pub use error::RunError;

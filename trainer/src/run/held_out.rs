@@ -29,7 +29,10 @@ impl HeldOut {
             .ids()
             .map(|id| EvaluationSequences::new(index, id, Split::Valid, length, most))
             .collect::<Result<_, LoaderError>>()?;
-        Ok(Self { domains, batch_size: config.evaluation_batch_size() })
+        Ok(Self {
+            domains,
+            batch_size: config.evaluation_batch_size(),
+        })
     }
 
     /// Mean loss of each domain.
@@ -37,14 +40,26 @@ impl HeldOut {
     /// # Errors
     /// If a sequence cannot be read or the model cannot take it.
     pub fn evaluate(&self, model: &Model) -> Result<HeldOutLoss, RunError> {
-        let windows = self.domains.iter().enumerate().flat_map(|(domain, sequences)| {
-            // Domains are at most 4096.
-            let domain = hds::DomainId(domain as u16);
-            sequences.clone().map(move |sequence| {
-                sequence.map(|s| Window { domain, tokens: s.tokens })
-            })
-        });
-        Ok(evaluate(model, windows, self.domains.len(), self.batch_size)?)
+        let windows = self
+            .domains
+            .iter()
+            .enumerate()
+            .flat_map(|(domain, sequences)| {
+                // Domains are at most 4096.
+                let domain = hds::DomainId(domain as u16);
+                sequences.clone().map(move |sequence| {
+                    sequence.map(|s| Window {
+                        domain,
+                        tokens: s.tokens,
+                    })
+                })
+            });
+        Ok(evaluate(
+            model,
+            windows,
+            self.domains.len(),
+            self.batch_size,
+        )?)
     }
 
     /// Domains without a held-out sequence.

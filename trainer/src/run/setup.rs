@@ -87,7 +87,11 @@ pub fn model(
     checkpoint: Option<&Path>,
 ) -> Result<Model, RunError> {
     if let Some(checkpoint) = checkpoint {
-        return Ok(Model::load_huggingface(&checkpoint.join("model"), device, Kind::Float)?);
+        return Ok(Model::load_huggingface(
+            &checkpoint.join("model"),
+            device,
+            Kind::Float,
+        )?);
     }
     let vocabulary = index.manifest().tokenizer.vocabulary;
     let model_config = config

@@ -85,7 +85,10 @@ pub fn run_step(
             .to_device(settings.device);
         let inputs_bl = tokens_bl.narrow(1, 0, length as i64);
         let targets_bl = tokens_bl.narrow(1, 1, length as i64);
-        let mut taps = watch.gradients.is_some().then(|| Taps::new(watch.blocks.clone()));
+        let mut taps = watch
+            .gradients
+            .is_some()
+            .then(|| Taps::new(watch.blocks.clone()));
         let scale = 1.0 / rows as f64;
         let nll_b = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, taps.as_mut());
         if let (Some(gradients), Some(taps)) = (&mut watch.gradients, &mut taps) {

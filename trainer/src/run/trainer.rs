@@ -119,7 +119,10 @@ impl Trainer {
         let parameters = model.parameters();
         let mut optimizer = AdamW::new(model.parameters(), config.optimizer.adamw());
         let schedule = config.optimizer.schedule(config.run.steps);
-        let blocks = config.signals.layers.resolve(model.config().num_hidden_layers as usize)?;
+        let blocks = config
+            .signals
+            .layers
+            .resolve(model.config().num_hidden_layers as usize)?;
         let facts = setup::run_facts(&config, &index, &base, &model, blocks.len(), device);
         let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
         let mut reward = RewardModel::new(config.reward.clone(), domains.len());
@@ -164,6 +167,14 @@ impl Trainer {
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
         };
         let held_out = HeldOut::new(&index, &config)?;
+        for domain in held_out.empty() {
+            eprintln!(
+                "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \
+                 (hds-index build --valid-fraction)",
+                domains.name(domain),
+                config.data.sequence_length
+            );
+        }
 
         let header = Header::new(
             domains.clone(),
@@ -283,7 +294,11 @@ impl Trainer {
         )?;
         let scheduler_start = Instant::now();
         let signals = self.signals(&batch, &outcome);
-        let rewards = self.watch.gradients.is_some().then(|| self.reward.rewards(&signals));
+        let rewards = self
+            .watch
+            .gradients
+            .is_some()
+            .then(|| self.reward.rewards(&signals));
         let observation = Observation {
             weights: in_force.mixture.weights().to_vec(),
             rewards: rewards
@@ -371,7 +386,9 @@ impl Trainer {
         let start = Instant::now();
         let held_out = self.held_out.evaluate(&self.model)?;
         let macro_perplexity = held_out.macro_perplexity().unwrap_or(f64::NAN);
-        let base_perplexity = held_out.weighted_perplexity(self.base.weights()).unwrap_or(f64::NAN);
+        let base_perplexity = held_out
+            .weighted_perplexity(self.base.weights())
+            .unwrap_or(f64::NAN);
         self.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,

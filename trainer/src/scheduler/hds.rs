@@ -299,6 +299,14 @@ impl Policy for HdsPolicy {
     fn parameters(&self) -> u64 {
         self.agent.parameters()
     }
+
+    fn warmup_steps(&self) -> u64 {
+        self.warm_up_steps
+    }
+
+    fn preset(&self) -> &'static str {
+        self.config.preset.name()
+    }
 }
 
 #[cfg(test)]
