@@ -25,32 +25,32 @@ pub(super) struct Reading {
     /// 18 · words − 25 · types of the open factor; it closes where this is not negative.
     slack: i64,
     /// Words of the open factor.
-    open_words: i64,
+    words: i64,
     closed: u64,
 }
 
 impl Reading {
-    /// Reads one word; `first` says that the open factor has not seen it before. True where the factor closes, so that
-    /// the caller forgets the words seen.
-    #[inline]
-    pub(super) fn read(&mut self, first: bool) -> bool {
-        self.open_words += 1;
+    /// Reads one word; `first` is 1 where the open factor has not seen it before, else 0. Gives 1 where the factor closes, so that
+    /// the caller forgets the words seen, else 0.
+    ///
+    /// Without branches: no one can foretell whether a word is new.
+    #[inline(always)]
+    pub(super) fn read(&mut self, first: u32) -> u32 {
         self.slack += THRESHOLD.0 - THRESHOLD.1 * i64::from(first);
-        let closes = self.slack >= 0;
-        if closes {
-            self.slack = 0;
-            self.open_words = 0;
-            self.closed += 1;
-        }
-        closes
+        // All ones while the factor stays open, else zero.
+        let open = self.slack >> 63;
+        self.slack &= open;
+        self.words = (self.words + 1) & open;
+        self.closed += (open + 1) as u64;
+        (open + 1) as u32
     }
 
     /// Words per factor after all `words` have been read.
     fn words_per_factor(&self, words: u64) -> f64 {
         let mut factors = self.closed as f64;
-        if self.open_words > 0 {
-            let types = (THRESHOLD.0 * self.open_words - self.slack) / THRESHOLD.1;
-            let ratio = types as f64 / self.open_words as f64;
+        if self.words > 0 {
+            let types = (THRESHOLD.0 * self.words - self.slack) / THRESHOLD.1;
+            let ratio = types as f64 / self.words as f64;
             factors += (1.0 - ratio) / (1.0 - THRESHOLD_F64);
         }
         if factors == 0.0 {
@@ -84,7 +84,7 @@ pub fn mtld_of_tokens<T: Hash + Eq>(tokens: &[T]) -> f64 {
         let mut reading = Reading::default();
         let mut seen = HashSet::new();
         for token in tokens {
-            if reading.read(seen.insert(token)) {
+            if reading.read(u32::from(seen.insert(token))) == 1 {
                 seen.clear();
             }
         }
@@ -136,7 +136,7 @@ mod tests {
         let mut seen = HashSet::new();
         let closes: Vec<bool> = tokens
             .iter()
-            .map(|t| reading.read(seen.insert(t)))
+            .map(|t| reading.read(u32::from(seen.insert(t))) == 1)
             .collect();
         assert_eq!(closes.iter().position(|c| *c), Some(24));
     }
