@@ -153,7 +153,7 @@ fn wrong_run_configurations_name_the_key() {
         ("data.base_weights=pile", "code"),
         ("data.base_weights={ code = 1.0, config = 1.0 }", "prose"),
         ("run.device=quantum", "quantum"),
-        ("data.sequence_length=100000000", "code"),
+        ("data.sequence_length=100000000", "max_position_embeddings"),
     ] {
         let message = fail(
             "hds-train",

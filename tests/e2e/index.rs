@@ -119,7 +119,9 @@ fn the_minipile_verifies_with_the_pythia_tokenizer() {
             want["docs"].as_u64(),
             "{name}"
         );
-        assert_eq!(Some(domain.train.tokens), want["tokens"].as_u64(), "{name}");
+        // The golden count leaves out the end-of-document ids, the golden hash has them.
+        let tokens = want["tokens"].as_u64().unwrap() + domain.train.documents;
+        assert_eq!(domain.train.tokens, tokens, "{name}");
         assert_eq!(
             ids_sha256(&out, domain),
             want["sha256_u32le_ids_eod0"].as_str().unwrap()
