@@ -96,13 +96,23 @@ fn inspect_counts_what_was_built() {
 fn the_minipile_verifies_with_the_pythia_tokenizer() {
     let Some(data) = shared_data() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("index");
     let tokenizer = data.join("20B_tokenizer.json");
-    build(
-        &data.join("minipile"),
-        &out,
-        &["--tokenizer", text(&tokenizer), "--valid-fraction", "0"],
-    );
+    let [out, other] = ["1", "2"].map(|threads| {
+        let out = dir.path().join(threads);
+        let options = [
+            "--tokenizer",
+            text(&tokenizer),
+            "--valid-fraction",
+            "0",
+            "--threads",
+            threads,
+        ];
+        build(&data.join("minipile"), &out, &options);
+        out
+    });
+    // The manifests have the checksum of every other file.
+    let manifest = |index: &Path| fs::read(index.join("manifest.json")).unwrap();
+    assert!(manifest(&out) == manifest(&other));
     let golden = fs::read_to_string(data.join("neox_docs_golden.jsonl")).unwrap();
     let (manifest, _) = hds::index::Manifest::load(&out).unwrap();
     let mut seen = 0;

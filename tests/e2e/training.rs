@@ -177,7 +177,7 @@ fn a_run_learns_moves_its_weights_and_goes_on_exactly_after_a_kill() {
             "the page needs the network: {outside}"
         );
     }
-    assert!(!page.contains("\"NaN") && !page.contains(" NaN") && !page.contains(",NaN"));
+    assert!(!page.contains("=\"NaN") && !page.contains(" NaN") && !page.contains(",NaN"));
 
     let message = fail("hds-train", &[&run[..], &[text(&whole)]].concat());
     assert!(message.contains("--resume"), "{message}");
