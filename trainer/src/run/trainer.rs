@@ -75,6 +75,8 @@ pub struct Trainer {
     metrics: MetricsLog,
     weight_log: WeightLogWriter,
     place: Place,
+    /// The newest checkpoint of this run, by its steps.
+    saved: Option<(u64, PathBuf)>,
 }
 
 /// Where the run stands, apart from what its parts hold.
@@ -104,8 +106,12 @@ impl Trainer {
         if start == Start::Resume && folder.is_used() {
             setup::check_same_run(&folder.config(), &config)?;
             let (newest, damaged) = checkpoints.newest()?;
-            for error in &damaged {
-                eprintln!("warning: {error}; using the checkpoint before it");
+            match &newest {
+                Some(_) => damaged.iter().for_each(|error| {
+                    eprintln!("warning: {error}; using the checkpoint before it")
+                }),
+                // Starting over would overwrite the logs of what may be days of training.
+                None => damaged.into_iter().next().map_or(Ok(()), Err)?,
             }
             resumed = newest;
         }
@@ -219,6 +225,7 @@ impl Trainer {
             held_out,
             metrics,
             weight_log,
+            saved: resumed.clone().map(|path| (place.step, path)),
             place,
         };
         if resumed.is_none() {
@@ -235,7 +242,7 @@ impl Trainer {
     pub fn run(mut self, interrupt: &Interrupt) -> Result<Outcome, RunError> {
         let total = self.config.run.steps;
         let mut progress = Progress::new(total, self.place.step);
-        if self.place.step == 0 {
+        if self.saved.is_none() {
             self.evaluate(&progress)?;
         }
         while self.place.step < total && !interrupt.is_asked() {
@@ -408,6 +415,11 @@ impl Trainer {
     }
 
     fn save(&mut self) -> Result<PathBuf, RunError> {
+        if let Some((step, path)) = &self.saved
+            && *step == self.place.step
+        {
+            return Ok(path.clone());
+        }
         let metrics_bytes = self.metrics.position()?;
         self.weight_log.sync()?;
         let weights = self.live.read();
@@ -424,19 +436,23 @@ impl Trainer {
             reward: self.reward.save()?,
             weight_change_norms: self.watch.norms.changes().to_vec(),
         };
-        self.checkpoints.save(self.place.step, |checkpoint| {
-            setup::create_folder(&checkpoint.join("model"))?;
-            self.model.save_huggingface(&checkpoint.join("model"))?;
-            tensors::write(
-                &checkpoint.join("optimizer.safetensors"),
-                &self.optimizer.state(),
-                &BTreeMap::new(),
-            )?;
-            setup::create_folder(&checkpoint.join("policy"))?;
-            self.policy.save(&checkpoint.join("policy"))?;
-            hds::durable::write_json(&RunState::path(checkpoint), &state)?;
-            Ok(())
-        })
+        let path = self
+            .checkpoints
+            .save::<RunError>(self.place.step, |checkpoint| {
+                setup::create_folder(&checkpoint.join("model"))?;
+                self.model.save_huggingface(&checkpoint.join("model"))?;
+                tensors::write(
+                    &checkpoint.join("optimizer.safetensors"),
+                    &self.optimizer.state(),
+                    &BTreeMap::new(),
+                )?;
+                setup::create_folder(&checkpoint.join("policy"))?;
+                self.policy.save(&checkpoint.join("policy"))?;
+                hds::durable::write_json(&RunState::path(checkpoint), &state)?;
+                Ok(())
+            })?;
+        self.saved = Some((self.place.step, path.clone()));
+        Ok(path)
     }
 
     fn write_run_record(&mut self, index: &Index) -> Result<(), RunError> {
