@@ -4,10 +4,11 @@
 //! Always holds: the images of `0..N` are `0..N`, each once.
 //!
 //! # Source
-//! A balanced Feistel network (Luby, Rackoff 1988) over the smallest even number of bits that holds
-//! N, with cycle walking (Black, Rogaway, "Ciphers with arbitrary finite domains", 2002). Eight rounds
-//! with a 64-bit multiply-xorshift round function, at least six bits: our choice, so that small
-//! domains are shuffled evenly too (tested by chi-square over all orders of five).
+//! A Feistel network (Luby, Rackoff 1988) over the smallest number of bits that holds N, the halves
+//! changed in turn as they differ by a bit where it is odd (as in FF1, NIST SP 800-38G), with cycle
+//! walking (Black, Rogaway, "Ciphers with arbitrary finite domains", 2002): 1.4 walks on average.
+//! Eight rounds with a 64-bit multiply-xorshift round function, at least six bits: our choice, so that
+//! small domains are shuffled evenly too (tested by chi-square over all orders of five).
 
 use crate::domain::DomainId;
 use crate::random::{Purpose, RandomStream};
@@ -18,7 +19,8 @@ const ROUNDS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Permutation {
     len: u64,
-    half_bits: u32,
+    right_bits: u32,
+    left_mask: u64,
     keys: [u64; ROUNDS],
 }
 
@@ -28,10 +30,12 @@ impl Permutation {
         let stream = RandomStream::new(seed, Purpose::Order);
         let base = u32::from(domain.0) * ROUNDS as u32;
         let keys = std::array::from_fn(|round| stream.bits_at(epoch, base + round as u32));
-        let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
+        let bits = (u64::BITS - len.saturating_sub(1).leading_zeros()).max(6);
+        let right_bits = bits.div_ceil(2);
         Self {
             len,
-            half_bits: bits.div_ceil(2).max(3),
+            right_bits,
+            left_mask: (1 << (bits - right_bits)) - 1,
             keys,
         }
     }
@@ -57,12 +61,13 @@ impl Permutation {
     }
 
     fn rounds(&self, value: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let (mut left, mut right) = (value >> self.half_bits, value & mask);
-        for key in &self.keys {
-            (left, right) = (right, left ^ (mix(right ^ key) & mask));
+        let right_mask = (1u64 << self.right_bits) - 1;
+        let (mut left, mut right) = (value >> self.right_bits, value & right_mask);
+        for [first, second] in self.keys.as_chunks::<2>().0 {
+            left ^= mix(right ^ first) & self.left_mask;
+            right ^= mix(left ^ second) & right_mask;
         }
-        left << self.half_bits | right
+        left << self.right_bits | right
     }
 }
 
@@ -114,6 +119,19 @@ mod tests {
     fn a_place_outside_has_no_image() {
         assert_eq!(Permutation::of_epoch(1, DomainId(0), 0, 10).at(10), None);
         assert_eq!(Permutation::of_epoch(1, DomainId(0), 0, 0).at(0), None);
+    }
+
+    #[test]
+    fn neighbours_are_torn_apart() {
+        // The mean distance between images of neighbours is len/3 in a random order; its standard
+        // deviation over 2000 pairs about 0.24·len/√2000.
+        let images = images(5, 2, 2001);
+        let sum: u64 = images.windows(2).map(|w| w[0].abs_diff(w[1])).sum();
+        let mean = sum as f64 / 2000.0;
+        assert!(
+            (mean - 667.0).abs() < 5.0 * 0.24 * 2001.0 / 2000f64.sqrt(),
+            "{mean}"
+        );
     }
 
     #[test]

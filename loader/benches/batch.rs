@@ -1,1 +1,152 @@
-fn main() {}
+//! `next_batch` against a plain copy of the same windows, warm cache: ten domains, 50 M tokens of u16,
+//! L = 1024, B = 32.
+//!
+//! Criterion gives each side's throughput in tokens; the last lines compare the two batch by batch, in
+//! turn, and print the ratio of the medians and the tail.
+
+#[path = "../tests/loader/builder.rs"]
+mod builder;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput};
+use hds::{DomainId, LiveWeights, Mixture};
+use hds_loader::{Batch, Index, Loader, LoaderConfig, Split, TokensMut};
+
+const LENGTH: usize = 1024;
+const BATCH: usize = 32;
+const DOMAINS: u32 = 10;
+const TOKENS_PER_DOMAIN: u32 = 5_000_000;
+
+fn index() -> builder::TestIndex {
+    let domains: Vec<builder::Domain> = (0..DOMAINS)
+        .map(|d| builder::Domain {
+            name: format!("domain-{d}"),
+            // Documents of 50 to 2,000 tokens, two shards.
+            train: (0..2)
+                .map(|_| {
+                    let count = TOKENS_PER_DOMAIN / 2 / 1025;
+                    builder::documents(d, count, |i| 50 + i.wrapping_mul(2_654_435_761) % 1951)
+                })
+                .collect(),
+            valid: vec![],
+        })
+        .collect();
+    builder::write(&domains, 50_277)
+}
+
+/// What a loader cannot do without: the same windows copied from memory, places known beforehand.
+struct PlainCopy {
+    domains: Vec<Vec<u16>>,
+    out: Vec<u16>,
+}
+
+impl PlainCopy {
+    fn new(index: &Index) -> Self {
+        let domains = index
+            .domains()
+            .ids()
+            .map(|id| {
+                let stream = index.split(id, Split::Train);
+                let mut tokens = vec![0; stream.tokens() as usize];
+                stream
+                    .read(0, TokensMut::U16(&mut tokens))
+                    .expect("a good index");
+                tokens
+            })
+            .collect();
+        Self {
+            domains,
+            out: vec![0; BATCH * (LENGTH + 1)],
+        }
+    }
+
+    fn copy(&mut self, places: &[(DomainId, usize)]) {
+        for (row, &(domain, from)) in self.out.chunks_mut(LENGTH + 1).zip(places) {
+            row.copy_from_slice(&self.domains[domain.index()][from..from + LENGTH + 1]);
+        }
+        black_box(&mut self.out);
+    }
+}
+
+fn places(batch: &Batch) -> Vec<(DomainId, usize)> {
+    let place = |s: &hds_loader::SampleId| (s.domain, s.window as usize * LENGTH);
+    batch.samples.iter().map(place).collect()
+}
+
+fn main() {
+    let files = index();
+    let index = Index::open(files.path()).expect("a good index");
+    let mut plain = PlainCopy::new(&index);
+    let mixtures = [
+        Mixture::uniform(index.domains()),
+        Mixture::normalized((1..=DOMAINS).map(f64::from).collect(), index.domains())
+            .expect("positive"),
+    ];
+    let live = LiveWeights::new(mixtures[0].clone());
+    let config = LoaderConfig::new(LENGTH, BATCH, 1);
+    let mut loader = Loader::new(index.clone(), live.clone(), config).expect("fits");
+    let mut batch = loader.next_batch().expect("a good index");
+    // Every window once, so that both sides find the cache warm.
+    for _ in 0..2000 {
+        loader.next_batch_into(&mut batch).expect("a good index");
+    }
+
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("batch");
+    group.throughput(Throughput::Elements((BATCH * LENGTH) as u64));
+    group.bench_function("next_batch_into", |b| {
+        b.iter(|| loader.next_batch_into(&mut batch).expect("a good index"));
+    });
+    group.bench_function("next_batch", |b| {
+        b.iter(|| loader.next_batch().expect("a good index"));
+    });
+    group.bench_function("next_batch_into, weights changed every step", |b| {
+        b.iter(|| {
+            live.publish(mixtures[loader.step() as usize % 2].clone());
+            loader.next_batch_into(&mut batch).expect("a good index");
+        });
+    });
+    let at = places(&batch);
+    group.bench_function("plain copy, one batch again and again", |b| {
+        b.iter(|| plain.copy(&at))
+    });
+    group.finish();
+    criterion.final_summary();
+
+    // In turn, batch by batch: the same windows in the same order, but never soon after each other.
+    let rounds = 4000;
+    let mut twin =
+        Loader::resume(index, live, loader.config().clone(), &loader.state()).expect("fits");
+    let at: Vec<_> = (0..rounds)
+        .map(|_| places(&twin.next_batch().expect("a good index")))
+        .collect();
+    let (mut ours, mut theirs) = (vec![], vec![]);
+    for round in 0..rounds {
+        let start = Instant::now();
+        loader.next_batch_into(&mut batch).expect("a good index");
+        ours.push(start.elapsed());
+        let start = Instant::now();
+        plain.copy(&at[(round + rounds / 2) % rounds]);
+        theirs.push(start.elapsed());
+    }
+    ours.sort_unstable();
+    theirs.sort_unstable();
+    let rate = |d: Duration| (BATCH * LENGTH) as f64 / d.as_secs_f64() / 1e6;
+    let (a, b) = (ours[ours.len() / 2], theirs[theirs.len() / 2]);
+    println!("next_batch_into  median {a:?} = {:.0} M tokens/s", rate(a));
+    println!("plain copy       median {b:?} = {:.0} M tokens/s", rate(b));
+    println!(
+        "ratio            {:.2} of the plain copy",
+        b.as_secs_f64() / a.as_secs_f64()
+    );
+    let tail = ours[ours.len() * 99 / 100];
+    println!(
+        "p99 of a batch   {tail:?} = {:.2} x the median",
+        tail.as_secs_f64() / a.as_secs_f64()
+    );
+}

@@ -57,6 +57,9 @@ pub struct Batch {
     pub mtld: Vec<f32>,
     /// Which sample each row is, length R.
     pub samples: Vec<SampleId>,
+    /// Domains that have been gone through as often as they may after this batch, in order; their
+    /// weight goes to the others ([`crate::DomainEnd::Cap`]).
+    pub ended: Vec<DomainId>,
     /// All rows' spans one after another.
     pub(crate) spans: Vec<DocumentSpan>,
     /// End of each row's spans, length R.

@@ -37,6 +37,23 @@ pub enum Order {
     Independent,
 }
 
+/// What happens when all windows of a domain have been used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DomainEnd {
+    /// It begins again, in another order.
+    #[default]
+    Restart,
+    /// The batch that would begin it again is an error; what to do is the caller's to say.
+    Stop,
+    /// It begins again until it was gone through `epochs` times; from then on it is not drawn, and its
+    /// weight goes to the others in proportion. Batches say which domains have ended.
+    Cap {
+        /// Most epochs of every domain, at least 1.
+        epochs: u64,
+    },
+}
+
 /// Sizes, seed and place of a loader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +77,8 @@ pub struct LoaderConfig {
     pub minimum_per_domain: usize,
     /// How windows are ordered.
     pub order: Order,
+    /// What happens when a domain's windows have been used.
+    pub domain_end: DomainEnd,
 }
 
 impl Default for LoaderConfig {
@@ -82,6 +101,7 @@ impl LoaderConfig {
             draws: Draws::Independent,
             minimum_per_domain: 0,
             order: Order::Permutation,
+            domain_end: DomainEnd::Restart,
         }
     }
 
@@ -133,6 +153,12 @@ impl LoaderConfig {
             );
             return fail("minimum_per_domain", reason);
         }
+        if self.domain_end == (DomainEnd::Cap { epochs: 0 }) {
+            return fail(
+                "domain_end",
+                "a cap of 0 epochs leaves nothing to draw".into(),
+            );
+        }
         Ok(())
     }
 
@@ -174,7 +200,7 @@ mod tests {
     #[test]
     fn each_bad_value_is_named() {
         type Edit = fn(&mut LoaderConfig);
-        let cases: [(Edit, &str); 7] = [
+        let cases: [(Edit, &str); 8] = [
             (|c| c.sequence_length = 0, "sequence_length"),
             (|c| c.batch_size = 0, "batch_size"),
             (|c| c.world_size = 0, "world_size"),
@@ -182,6 +208,10 @@ mod tests {
             (|c| c.world_size = 9, "world_size"),
             (|c| c.sequence_length = usize::MAX, "batch_size"),
             (|c| c.minimum_per_domain = 9, "minimum_per_domain"),
+            (
+                |c| c.domain_end = DomainEnd::Cap { epochs: 0 },
+                "domain_end",
+            ),
         ];
         for (edit, field) in cases {
             let mut config = LoaderConfig::new(4, 8, 0);

@@ -1,74 +1,52 @@
-//! A shard's run-time document table, read in place from its mapped Arrow IPC file.
+//! A shard's run-time document table, read in place.
 //!
-//! In: the file and what the manifest says of the shard. Out: token offset and MTLD of any row, and
-//! the row a token lies in, by binary search.
-//! Always holds: the footer and each record batch's metadata pass the flatbuffers verifier and lie
-//! inside the file before they are used, a batch's on its first use; offsets handed out lie inside the
-//! shard. Whether all offsets grow is the caller's to see, row by row ([`crate::token_stream`]).
-//!
-//! # Source
-//! Arrow columnar format, "IPC File Format" and "Encapsulated message format". Read here without
-//! building arrays: a row costs one bounds check, and nothing grows with the documents but one small
-//! cell per record batch of [`BATCH_ROWS`] rows.
+//! In: the file and what the manifest says of the shard. Out: its record batches, each with token
+//! offset and MTLD of up to [`BATCH_ROWS`] documents.
+//! Always holds: offsets handed out lie inside the shard, and row 0's is its first; values of MTLD are
+//! finite and not negative. Whether all offsets grow is the caller's to see, row by row
+//! ([`crate::token_stream`]). Nothing grows with the documents but one small cell per record batch.
 
-use std::path::PathBuf;
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use arrow_ipc::convert::try_fb_to_schema;
-use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch, root_as_footer, root_as_message};
-use hds::index::{BATCH_ROWS, IndexError, runtime_schema};
+use hds::index::{BATCH_ROWS, IndexError};
 
-use crate::mapped_file::MappedFile;
+use crate::arrow_layout::{BatchRanges, ColumnRanges, read_batch, read_footer};
+use crate::source_file::{SourceFile, prefetch_line};
 
-const MAGIC: &[u8; 6] = b"ARROW1";
-/// Footer length and magic at the end of the file.
-const TRAILER_BYTES: usize = 4 + MAGIC.len();
-/// Before each message: the continuation marker and the metadata length.
-const PREFIX_BYTES: usize = 8;
+/// Bytes read at once where the file is not mapped.
+const BLOCK_BYTES: u64 = 4096;
 
 /// The documents of one shard.
 #[derive(Debug)]
 pub(crate) struct DocumentTable {
-    file: MappedFile,
+    file: SourceFile,
     rows: u64,
-    first_token: u64,
-    end_token: u64,
+    tokens: Range<u64>,
     batches: OnceLock<Vec<BatchCell>>,
 }
 
 /// A record batch: where it is, and where its columns are once someone looked.
 #[derive(Debug)]
 struct BatchCell {
-    metadata: std::ops::Range<usize>,
-    body: std::ops::Range<usize>,
-    columns: OnceLock<Columns>,
-}
-
-/// First byte of each column's values; all rows of both are inside the file.
-#[derive(Clone, Copy, Debug)]
-struct Columns {
-    offsets_at: usize,
-    mtld_at: usize,
+    ranges: BatchRanges,
+    columns: OnceLock<ColumnRanges>,
 }
 
 impl DocumentTable {
-    /// Notes what the manifest says; checks the file's size and nothing else yet.
-    ///
-    /// # Errors
-    /// If the file is missing or of another size.
-    pub(crate) fn new(
-        path: PathBuf,
-        bytes: u64,
-        rows: u64,
-        tokens: std::ops::Range<u64>,
-    ) -> Result<Self, IndexError> {
-        Ok(Self {
-            file: MappedFile::new(path, bytes)?,
+    /// Notes what the manifest says of the shard; looks into the file at the first use.
+    pub(crate) fn new(file: SourceFile, rows: u64, tokens: Range<u64>) -> Self {
+        Self {
+            file,
             rows,
-            first_token: tokens.start,
-            end_token: tokens.end,
+            tokens,
             batches: OnceLock::new(),
-        })
+        }
+    }
+
+    /// The shard's tokens in its split's stream.
+    pub(crate) fn tokens(&self) -> Range<u64> {
+        self.tokens.clone()
     }
 
     /// Number of documents.
@@ -76,240 +54,260 @@ impl DocumentTable {
         self.rows
     }
 
-    /// First token of a document, in its split's stream.
+    /// The record batch that a row is in.
     ///
     /// # Errors
-    /// If the table is damaged, or the offset lies outside the shard.
-    pub(crate) fn token_offset(&self, row: u64) -> Result<u64, IndexError> {
-        let (columns, bytes, place) = self.locate(row)?;
-        let offset = read::<8>(bytes, columns.offsets_at, place)
-            .map(u64::from_le_bytes)
-            .ok_or_else(|| self.damaged(format!("row {row} lies outside the file")))?;
-        if !(self.first_token..self.end_token).contains(&offset) {
-            return Err(self.damaged(format!(
-                "token_offset of row {row} is {offset}, outside the shard's tokens {}..{}",
-                self.first_token, self.end_token
-            )));
-        }
-        Ok(offset)
-    }
-
-    /// Lexical diversity of a document; 0 for one without words.
-    ///
-    /// # Errors
-    /// If the table is damaged, or the value is negative or not finite.
-    pub(crate) fn mtld(&self, row: u64) -> Result<f32, IndexError> {
-        let (columns, bytes, place) = self.locate(row)?;
-        let mtld = read::<4>(bytes, columns.mtld_at, place)
-            .map(f32::from_le_bytes)
-            .ok_or_else(|| self.damaged(format!("row {row} lies outside the file")))?;
-        if !mtld.is_finite() || mtld < 0.0 {
-            return Err(self.damaged(format!(
-                "mtld of row {row} is {mtld}, must be finite and not negative"
-            )));
-        }
-        Ok(mtld)
-    }
-
-    /// The row whose document holds `token`, which must be inside the shard.
-    ///
-    /// Ends after log2(rows) steps, whatever the offsets are; with growing offsets it is right.
-    ///
-    /// # Errors
-    /// If the table is damaged.
-    pub(crate) fn row_of(&self, token: u64) -> Result<u64, IndexError> {
-        let first = self.token_offset(0)?;
-        if first != self.first_token {
-            return Err(self.damaged(format!(
-                "the first token_offset is {first}, the manifest says {}",
-                self.first_token
-            )));
-        }
-        // token_offset(low) <= token < token_offset(high), high = rows standing for the end.
-        let (mut low, mut high) = (0, self.rows);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.token_offset(middle)? <= token {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        Ok(low)
-    }
-
-    /// An error that names this file.
-    pub(crate) fn damaged(&self, reason: impl Into<String>) -> IndexError {
-        IndexError::Content {
-            path: self.file.path().to_owned(),
-            reason: reason.into(),
-        }
-    }
-
-    /// The columns of a row's batch, the file's bytes, and the row's place in the batch.
-    #[inline]
-    fn locate(&self, row: u64) -> Result<(Columns, &[u8], usize), IndexError> {
-        let bytes = self.file.content()?;
-        let batches = match self.batches.get() {
-            Some(batches) => batches,
-            None => {
-                let parsed = self.parse_footer(bytes)?;
-                self.batches.get_or_init(|| parsed)
-            }
+    /// If there is no such row, or the table is damaged.
+    pub(crate) fn batch_of(&self, row: u64) -> Result<DocumentBatch<'_>, IndexError> {
+        let cells = match self.batches.get() {
+            Some(cells) => cells,
+            None => self.open()?,
         };
         let number = row / BATCH_ROWS as u64;
-        let batch = usize::try_from(number)
+        let cell = usize::try_from(number)
             .ok()
-            .and_then(|n| batches.get(n))
+            .and_then(|n| cells.get(n))
             .filter(|_| row < self.rows)
-            .ok_or_else(|| self.damaged(format!("has no row {row}")))?;
-        let columns = match batch.columns.get() {
-            Some(columns) => *columns,
+            .ok_or_else(|| self.file.damaged(format!("has no row {row}")))?;
+        let first_row = number * BATCH_ROWS as u64;
+        let rows = (self.rows - first_row).min(BATCH_ROWS as u64);
+        let columns = match cell.columns.get() {
+            Some(columns) => columns,
             None => {
-                let first_row = number * BATCH_ROWS as u64;
-                let rows = (self.rows - first_row).min(BATCH_ROWS as u64);
-                let parsed = self.parse_batch(bytes, batch, number, rows)?;
-                *batch.columns.get_or_init(|| parsed)
+                let read = read_batch(&self.file, &cell.ranges, number, rows)?;
+                cell.columns.get_or_init(|| read)
             }
         };
-        Ok((columns, bytes, (row % BATCH_ROWS as u64) as usize))
+        Ok(DocumentBatch {
+            table: self,
+            first_row,
+            rows,
+            offsets: Values::new(&self.file, &columns.offsets)?,
+            mtld: Values::new(&self.file, &columns.mtld)?,
+        })
     }
 
     #[cold]
-    fn parse_footer(&self, bytes: &[u8]) -> Result<Vec<BatchCell>, IndexError> {
-        let bad = |reason: &str| self.damaged(format!("is no document table: {reason}"));
-        let trailer_at = bytes
-            .len()
-            .checked_sub(TRAILER_BYTES)
-            .filter(|&at| at >= MAGIC.len() + 2)
-            .ok_or_else(|| bad("too short for an Arrow IPC file"))?;
-        let (content, trailer) = bytes.split_at(trailer_at);
-        if !content.starts_with(MAGIC) || !trailer.ends_with(MAGIC) {
-            return Err(bad("it does not start and end with ARROW1"));
-        }
-        let footer_bytes = read::<4>(trailer, 0, 0)
-            .map(i32::from_le_bytes)
-            .and_then(|n| usize::try_from(n).ok())
-            .filter(|&n| n <= content.len())
-            .ok_or_else(|| bad("the footer length does not fit the file"))?;
-        let blocks_end = content.len() - footer_bytes;
-        let footer =
-            root_as_footer(&content[blocks_end..]).map_err(|e| bad(&format!("footer: {e}")))?;
-        check_version(footer.version()).map_err(|reason| bad(&reason))?;
-        let schema = footer.schema().ok_or_else(|| bad("no schema"))?;
-        if schema.endianness() != Endianness::Little {
-            return Err(bad("its numbers are not little-endian"));
-        }
-        let found = try_fb_to_schema(schema).map_err(|e| bad(&e.to_string()))?;
-        let wanted = runtime_schema();
-        if found.fields() != wanted.fields() {
-            let (found, wanted) = (found.fields(), wanted.fields());
-            return Err(bad(&format!("its columns are {found:?}, not {wanted:?}")));
-        }
-        let blocks = footer.recordBatches().ok_or_else(|| bad("no batches"))?;
-        let wanted = self.rows.div_ceil(BATCH_ROWS as u64);
-        if blocks.len() as u64 != wanted {
-            let got = blocks.len();
-            return Err(bad(&format!("{got} batches for {wanted} in the manifest")));
-        }
-        blocks
-            .iter()
-            .enumerate()
-            .map(|(i, block)| {
-                cell(block, blocks_end)
-                    .ok_or_else(|| bad(&format!("batch {i} lies outside the file")))
-            })
-            .collect()
-    }
-
-    #[cold]
-    fn parse_batch(
-        &self,
-        bytes: &[u8],
-        cell: &BatchCell,
-        number: u64,
-        rows: u64,
-    ) -> Result<Columns, IndexError> {
-        let bad = |reason: &str| self.damaged(format!("record batch {number}: {reason}"));
-        let metadata = &bytes[cell.metadata.clone()];
-        if read::<4>(metadata, 0, 0) != Some([0xff; 4]) {
-            return Err(bad("no continuation marker"));
-        }
-        let message = read::<4>(metadata, 4, 0)
-            .map(i32::from_le_bytes)
-            .and_then(|n| usize::try_from(n).ok())
-            .and_then(|n| metadata[PREFIX_BYTES..].get(..n))
-            .ok_or_else(|| bad("the metadata length does not fit"))?;
-        let message = root_as_message(message).map_err(|e| bad(&e.to_string()))?;
-        check_version(message.version()).map_err(|reason| bad(&reason))?;
-        let batch = message
-            .header_as_record_batch()
-            .ok_or_else(|| bad("the message is no record batch"))?;
-        if batch.compression().is_some() {
-            return Err(bad("it is compressed"));
-        }
-        if u64::try_from(batch.length()) != Ok(rows) {
-            return Err(bad(&format!("{} rows for {rows}", batch.length())));
-        }
-        let body = cell.body.clone();
-        let columns = Columns {
-            offsets_at: column(&batch, &body, 0, 8, rows).map_err(|r| bad(&r))?,
-            mtld_at: column(&batch, &body, 1, 4, rows).map_err(|r| bad(&r))?,
+    fn open(&self) -> Result<&[BatchCell], IndexError> {
+        let cell = |ranges| BatchCell {
+            ranges,
+            columns: OnceLock::new(),
         };
-        Ok(columns)
+        let batches = read_footer(&self.file, self.rows)?;
+        let batches = batches.into_iter().map(cell).collect();
+        let cells = self.batches.get_or_init(|| batches);
+        // Searches take the first row's offset as known.
+        let first = self.batch_of(0)?.offsets.get(0)?.map(u64::from_le_bytes);
+        if first != Some(self.tokens.start) {
+            return Err(self.wrong_offset(0, first));
+        }
+        Ok(cells)
+    }
+
+    #[cold]
+    fn wrong_offset(&self, row: u64, offset: Option<u64>) -> IndexError {
+        let Range { start, end } = self.tokens;
+        self.file.damaged(match offset {
+            None => format!("has no row {row} where it should be"),
+            Some(offset) if row == 0 => {
+                format!("the first token_offset is {offset}, the manifest says {start}")
+            }
+            Some(offset) => format!(
+                "token_offset of row {row} is {offset}, not inside the shard's tokens {start}..{end}"
+            ),
+        })
+    }
+
+    #[cold]
+    fn wrong_mtld(&self, row: u64, mtld: Option<f32>) -> IndexError {
+        self.file.damaged(match mtld {
+            None => format!("has no row {row} where it should be"),
+            Some(mtld) => format!("mtld of row {row} is {mtld}, must be finite and not negative"),
+        })
     }
 }
 
-fn check_version(version: MetadataVersion) -> Result<(), String> {
-    if version == MetadataVersion::V5 || version == MetadataVersion::V4 {
-        Ok(())
-    } else {
-        Err(format!("Arrow metadata {version:?}, expected V5"))
-    }
-}
-
-/// Where a block is, if it lies before `end` and has room for its prefix.
-fn cell(block: &Block, end: usize) -> Option<BatchCell> {
-    let start = usize::try_from(block.offset()).ok()?;
-    let metadata_bytes = usize::try_from(block.metaDataLength()).ok()?;
-    let body_bytes = usize::try_from(block.bodyLength()).ok()?;
-    let body_start = start.checked_add(metadata_bytes)?;
-    let body_end = body_start.checked_add(body_bytes)?;
-    (metadata_bytes >= PREFIX_BYTES && body_end <= end).then(|| BatchCell {
-        metadata: start..body_start,
-        body: body_start..body_end,
-        columns: OnceLock::new(),
-    })
-}
-
-/// First byte of the values of a fixed-width column without nulls: buffer 2c + 1, after its validity.
-fn column(
-    batch: &RecordBatch<'_>,
-    body: &std::ops::Range<usize>,
-    number: usize,
-    width: u64,
+/// Up to [`BATCH_ROWS`] rows of a table.
+#[derive(Debug)]
+pub(crate) struct DocumentBatch<'a> {
+    table: &'a DocumentTable,
+    first_row: u64,
     rows: u64,
-) -> Result<usize, String> {
-    let nodes = batch.nodes().filter(|n| n.len() == 2);
-    let node = nodes.ok_or("not two columns")?.get(number);
-    if u64::try_from(node.length()) != Ok(rows) || node.null_count() != 0 {
-        return Err(format!("column {number} has nulls or another length"));
-    }
-    let buffers = batch.buffers().filter(|b| b.len() == 4);
-    let values = buffers.ok_or("not four buffers")?.get(2 * number + 1);
-    let place = (|| {
-        let start = usize::try_from(values.offset()).ok()?;
-        let bytes = usize::try_from(values.length()).ok()?;
-        let inside = start.checked_add(bytes)? <= body.len();
-        let enough = bytes as u64 >= rows.checked_mul(width)?;
-        (inside && enough).then_some(body.start + start)
-    })();
-    place.ok_or_else(|| format!("the values of column {number} do not fit its buffer"))
+    offsets: Values<'a, 8>,
+    mtld: Values<'a, 4>,
 }
 
-/// The `place`-th value of `N` bytes from `start` on, if it is inside.
-#[inline]
-fn read<const N: usize>(bytes: &[u8], start: usize, place: usize) -> Option<[u8; N]> {
-    let at = start.checked_add(place.checked_mul(N)?)?;
-    bytes.get(at..)?.first_chunk::<N>().copied()
+impl DocumentBatch<'_> {
+    /// First row.
+    pub(crate) fn first_row(&self) -> u64 {
+        self.first_row
+    }
+
+    /// Becomes the batch that a row is in.
+    ///
+    /// # Errors
+    /// As [`DocumentTable::batch_of`].
+    #[inline]
+    pub(crate) fn go_to(&mut self, row: u64) -> Result<(), IndexError> {
+        if row.wrapping_sub(self.first_row) >= self.rows {
+            *self = self.table.batch_of(row)?;
+        }
+        Ok(())
+    }
+
+    /// First token of a document of this batch, in its split's stream.
+    ///
+    /// # Errors
+    /// If the row is of another batch, or the offset lies outside the shard or is not its first
+    /// where, and only where, the row is.
+    #[inline]
+    pub(crate) fn token_offset(&mut self, row: u64) -> Result<u64, IndexError> {
+        let place = row.wrapping_sub(self.first_row) as usize;
+        let offset = self.offsets.get(place)?.map(u64::from_le_bytes);
+        let Range { start, end } = self.table.tokens;
+        match offset {
+            Some(offset) if offset < end && (offset > start || (row == 0 && offset == start)) => {
+                Ok(offset)
+            }
+            _ => Err(self.table.wrong_offset(row, offset)),
+        }
+    }
+
+    /// How many of the rows have offsets at most `token`; those outside the batch do not count.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    #[inline]
+    pub(crate) fn count_up_to(&mut self, rows: Range<u64>, token: u64) -> Result<u64, IndexError> {
+        let start = rows.start.saturating_sub(self.first_row) as usize;
+        let end = rows.end.saturating_sub(self.first_row).min(self.rows) as usize;
+        let mut count = 0;
+        match &mut self.offsets {
+            Values::Mapped(offsets) => {
+                for offset in offsets.get(start..end).unwrap_or_default() {
+                    count += u64::from(u64::from_le_bytes(*offset) <= token);
+                }
+            }
+            Values::Read(_) => {
+                for place in start..end {
+                    let offset = self.offsets.get(place)?.map(u64::from_le_bytes);
+                    count += u64::from(offset.is_some_and(|offset| offset <= token));
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Lexical diversity of a document of this batch; 0 for one without words.
+    ///
+    /// # Errors
+    /// If the row is of another batch, or the value is negative or not finite.
+    #[inline]
+    pub(crate) fn mtld(&mut self, row: u64) -> Result<f32, IndexError> {
+        let place = row.wrapping_sub(self.first_row) as usize;
+        let mtld = self.mtld.get(place)?.map(f32::from_le_bytes);
+        match mtld {
+            // False for NaN too.
+            Some(mtld) if (0.0..f32::INFINITY).contains(&mtld) => Ok(mtld),
+            _ => Err(self.table.wrong_mtld(row, mtld)),
+        }
+    }
+
+    /// Asks the processor to fetch the offsets around a row.
+    #[inline]
+    pub(crate) fn prefetch_offset(&self, row: u64) {
+        let place = row.wrapping_sub(self.first_row) as usize;
+        // A line each for the row itself and the neighbours on both sides.
+        for place in [place.saturating_sub(8), place, place.saturating_add(7)] {
+            self.offsets.prefetch(place);
+        }
+    }
+
+    /// Asks the processor to fetch a row's MTLD.
+    #[inline]
+    pub(crate) fn prefetch_mtld(&self, row: u64) {
+        self.mtld
+            .prefetch(row.wrapping_sub(self.first_row) as usize);
+    }
+
+    /// An error that names the table's file.
+    pub(crate) fn damaged(&self, reason: impl Into<String>) -> IndexError {
+        self.table.file.damaged(reason)
+    }
+}
+
+/// A column of a record batch, values of N bytes.
+#[derive(Debug)]
+enum Values<'a, const N: usize> {
+    Mapped(&'a [[u8; N]]),
+    Read(Box<ReadValues<'a>>),
+}
+
+/// Values of a file that is not mapped, read in blocks.
+#[derive(Debug)]
+struct ReadValues<'a> {
+    file: &'a SourceFile,
+    bytes: Range<u64>,
+    block: Vec<u8>,
+    block_at: u64,
+}
+
+impl<'a, const N: usize> Values<'a, N> {
+    fn new(file: &'a SourceFile, bytes: &Range<u64>) -> Result<Self, IndexError> {
+        Ok(match file.mapped()? {
+            Some(content) => {
+                let values = content.get(bytes.start as usize..bytes.end as usize);
+                Self::Mapped(values.unwrap_or_default().as_chunks().0)
+            }
+            None => Self::Read(Box::new(ReadValues {
+                file,
+                bytes: bytes.clone(),
+                block: Vec::new(),
+                block_at: 0,
+            })),
+        })
+    }
+
+    /// A value, or `None` beyond the end.
+    #[inline]
+    fn get(&mut self, place: usize) -> Result<Option<[u8; N]>, IndexError> {
+        match self {
+            Self::Mapped(values) => Ok(values.get(place).copied()),
+            Self::Read(values) => values.get(place),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, place: usize) {
+        if let Self::Mapped(values) = self
+            && let Some(value) = values.get(place)
+        {
+            prefetch_line(value);
+        }
+    }
+}
+
+impl ReadValues<'_> {
+    fn get<const N: usize>(&mut self, place: usize) -> Result<Option<[u8; N]>, IndexError> {
+        let Some(at) = (place as u64).checked_mul(N as u64) else {
+            return Ok(None);
+        };
+        if at >= self.bytes.end - self.bytes.start {
+            return Ok(None);
+        }
+        // N divides the block's size, so that no value is cut.
+        let block_at = self.bytes.start + at / BLOCK_BYTES * BLOCK_BYTES;
+        if self.block.is_empty() || self.block_at != block_at {
+            let end = (block_at + BLOCK_BYTES).min(self.bytes.end);
+            let mut block = std::mem::take(&mut self.block);
+            // The file is not mapped, so the bytes are read into `block`.
+            self.file.range(block_at..end, &mut block)?;
+            (self.block, self.block_at) = (block, block_at);
+        }
+        let start = (self.bytes.start + at - block_at) as usize;
+        Ok(self
+            .block
+            .get(start..)
+            .and_then(|b| b.first_chunk().copied()))
+    }
 }

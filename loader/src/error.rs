@@ -55,6 +55,25 @@ pub enum LoaderError {
         /// Sequences there are.
         batch_size: usize,
     },
+    /// A domain's windows have all been used, and the configuration says to stop.
+    #[error(
+        "batch {step} needs more of domain {domain:?} than its {windows} windows; publish weights \
+         without it, or set domain_end to restart or a cap"
+    )]
+    DomainEnded {
+        /// Name of the domain.
+        domain: String,
+        /// Its windows, each of them used.
+        windows: u64,
+        /// Number of the batch.
+        step: u64,
+    },
+    /// Every domain with weight has been used as often as it may.
+    #[error("all domains with weight were gone through {epochs} epochs, the cap of domain_end")]
+    AllEnded {
+        /// The cap.
+        epochs: u64,
+    },
     /// A range is not inside a token stream.
     #[error("tokens {from}..{from}+{count} were asked for of {what}, which has {tokens}")]
     Range {
@@ -66,6 +85,14 @@ pub enum LoaderError {
         count: u64,
         /// Tokens of the stream.
         tokens: u64,
+    },
+    /// Ids were to be put into a type that cannot hold them.
+    #[error("{what} has ids up to {largest}, which do not fit 16 bits; read them as u32 or i64")]
+    Narrow {
+        /// Which stream.
+        what: String,
+        /// Largest id of the vocabulary.
+        largest: u32,
     },
     /// A saved state is of another run.
     #[error("the loader state is of another {what}: it has {got}, this loader has {want}")]

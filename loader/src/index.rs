@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hds::index::{Checksum, IndexError, MANIFEST_FILE, Manifest, Split};
 use hds::{DomainId, DomainSet};
 
+use crate::source_file::Access;
 use crate::token_stream::TokenStream;
 
 /// A handle to an open index; clones share it, threads too.
@@ -36,6 +37,14 @@ impl Index {
     /// If there is no manifest, it is of an unknown version or contradicts itself, or a file is missing
     /// or not as long as it says.
     pub fn open(folder: &Path) -> Result<Self, IndexError> {
+        Self::open_with(folder, Access::default())
+    }
+
+    /// As [`Self::open`], with a choice of how files are read.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(folder: &Path, access: Access) -> Result<Self, IndexError> {
         let (manifest, fingerprint) = Manifest::load(folder)?;
         let domains = manifest.domain_set(&folder.join(MANIFEST_FILE))?;
         let streams = |split: Split| {
@@ -46,6 +55,7 @@ impl Index {
                     domain.split(split),
                     manifest.token_type,
                     manifest.tokenizer.vocabulary,
+                    access,
                 )
             };
             manifest.domains.iter().map(open).collect::<Result<_, _>>()

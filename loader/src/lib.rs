@@ -29,27 +29,32 @@
 //! # Ok(()) }
 //! ```
 
+mod arrow_layout;
 mod batch;
 mod config;
+mod document_search;
 mod document_table;
+mod domain_end;
 mod draw;
 mod error;
 mod evaluation;
 mod index;
 mod loader;
-mod mapped_file;
 mod order;
+mod row_reader;
+mod source_file;
 mod state;
 mod token_stream;
 mod tokens;
 
 pub use batch::{Batch, DocumentSpan, SampleId};
-pub use config::{Draws, LoaderConfig, Order};
+pub use config::{DomainEnd, Draws, LoaderConfig, Order};
 pub use error::LoaderError;
 pub use evaluation::{EvaluationSequence, EvaluationSequences};
 pub use hds::index::{IndexError, Split};
 pub use index::Index;
 pub use loader::Loader;
+pub use source_file::Access;
 pub use state::LoaderState;
 pub use token_stream::TokenStream;
 pub use tokens::{Tokens, TokensMut};

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use hds::index::Split;
 use hds::{DomainId, LiveWeights, Mixture, MixtureError, VersionedMixture};
 
-use crate::batch::{Batch, SampleId, token_weighted_mtld};
+use crate::batch::{Batch, SampleId};
 use crate::config::LoaderConfig;
+use crate::domain_end::DomainEnds;
 use crate::draw::Drawer;
 use crate::error::LoaderError;
 use crate::index::Index;
 use crate::order::WindowOrder;
+use crate::row_reader::read_rows;
 use crate::state::LoaderState;
 use crate::tokens::Tokens;
 
@@ -26,6 +28,7 @@ pub struct Loader {
     weights: LiveWeights,
     config: LoaderConfig,
     drawer: Drawer,
+    ends: DomainEnds,
     order: WindowOrder,
     step: u64,
     /// Samples taken of each domain, length K.
@@ -75,7 +78,7 @@ impl Loader {
         samples: Vec<u64>,
     ) -> Result<Self, LoaderError> {
         config.check()?;
-        let windows = index
+        let windows: Vec<u64> = index
             .domains()
             .ids()
             .map(|id| {
@@ -86,6 +89,7 @@ impl Loader {
             .collect();
         let mut loader = Self {
             drawer: Drawer::new(&config),
+            ends: DomainEnds::new(&config, &windows),
             order: WindowOrder::new(config.seed, config.order, windows),
             slots: vec![DomainId(0); config.batch_size],
             index,
@@ -118,6 +122,7 @@ impl Loader {
             samples: Vec::new(),
             spans: Vec::new(),
             span_ends: Vec::new(),
+            ended: Vec::new(),
         };
         self.next_batch_into(&mut batch)?;
         Ok(batch)
@@ -130,18 +135,25 @@ impl Loader {
     pub fn next_batch_into(&mut self, batch: &mut Batch) -> Result<(), LoaderError> {
         let weights = self.weights.read();
         self.check_weights(&weights)?;
-        self.drawer
-            .draw(&weights.mixture, self.step, &mut self.slots)?;
+        let domains = self.index.domains();
+        let remaining = self
+            .ends
+            .remaining(&weights.mixture, &self.samples, domains)?;
+        let mixture = remaining.as_ref().unwrap_or(&weights.mixture);
+        self.drawer.draw(mixture, self.step, &mut self.slots)?;
+        self.ends
+            .settle(mixture, &self.samples, domains, self.step, &mut self.slots)?;
         batch.step = self.step;
         batch.weights = weights;
         batch.sequence_length = self.config.sequence_length;
         batch.slots = self.config.slots();
-        self.number_samples(batch)?;
-        self.read_rows(batch)?;
+        self.number_samples(batch);
+        read_rows(&self.index, &mut self.order, batch)?;
         // Everything is read: from here on nothing can fail.
         for (total, new) in self.samples.iter_mut().zip(&batch.global_samples) {
             *total += new;
         }
+        batch.ended = self.ends.ended_domains(&self.samples);
         self.step += 1;
         Ok(())
     }
@@ -187,8 +199,9 @@ impl Loader {
         &self.config
     }
 
-    /// Fills `samples` and `domains` of this rank's rows and `global_samples`, in slot order.
-    fn number_samples(&mut self, batch: &mut Batch) -> Result<(), LoaderError> {
+    /// Numbers the samples of the whole batch in slot order; fills `global_samples`, and `domains` and
+    /// `samples` (but for their place) of this rank's rows.
+    fn number_samples(&self, batch: &mut Batch) {
         batch.samples.clear();
         batch.domains.clear();
         batch.global_samples.clear();
@@ -198,46 +211,15 @@ impl Loader {
             let count = self.samples[domain.index()] + *taken;
             *taken += 1;
             if batch.slots.contains(&slot) {
-                // check_weights has seen that a domain with weight has a window.
-                let place = self.order.place(domain, count).ok_or_else(|| {
-                    no_window(&self.index, &self.config, domain, &batch.weights.mixture)
-                })?;
                 batch.domains.push(domain);
                 batch.samples.push(SampleId {
                     domain,
-                    epoch: place.epoch,
-                    window: place.window,
+                    epoch: 0,
+                    window: 0,
                     count,
                 });
             }
         }
-        Ok(())
-    }
-
-    /// Reads tokens and spans of this rank's rows.
-    fn read_rows(&self, batch: &mut Batch) -> Result<(), LoaderError> {
-        let length = self.config.sequence_length;
-        let width = length + 1;
-        let token_type = self.index.manifest().token_type;
-        batch.tokens.resize(token_type, batch.samples.len() * width);
-        batch.spans.clear();
-        batch.span_ends.clear();
-        batch.mtld.clear();
-        for (row, sample) in batch.samples.iter().enumerate() {
-            let stream = self.index.split(sample.domain, Split::Train);
-            // A window lies inside the stream, so its first token's number does not overflow.
-            let from = sample.window * length as u64;
-            let place = row * width..(row + 1) * width;
-            stream.read(from, batch.tokens.part_mut(place))?;
-            let first_span = batch.spans.len();
-            // LoaderConfig::check keeps L + 1 below 2^31.
-            stream.spans(from, width as u32, &mut batch.spans)?;
-            batch
-                .mtld
-                .push(token_weighted_mtld(&batch.spans[first_span..]));
-            batch.span_ends.push(batch.spans.len());
-        }
-        Ok(())
     }
 
     /// Checks weights of a version not seen before: K of them, and a window where there is weight.

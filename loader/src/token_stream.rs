@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::path::Path;
 
-use hds::index::{IndexError, SplitEntry, TokenType};
+use hds::index::{FileEntry, IndexError, SplitEntry, TokenType};
 
 use crate::batch::DocumentSpan;
+use crate::document_search::DocumentSearch;
 use crate::document_table::DocumentTable;
 use crate::error::LoaderError;
-use crate::mapped_file::MappedFile;
+use crate::source_file::{Access, SourceFile};
 use crate::tokens::TokensMut;
 
 /// A split: T tokens and its documents, one after another.
@@ -32,7 +33,7 @@ struct Shard {
     first_token: u64,
     tokens: u64,
     first_document: u64,
-    file: MappedFile,
+    file: SourceFile,
     table: DocumentTable,
 }
 
@@ -54,25 +55,23 @@ impl TokenStream {
         entry: &SplitEntry,
         token_type: TokenType,
         vocabulary: u32,
+        access: Access,
     ) -> Result<Self, IndexError> {
         let shards = entry
             .shards
             .iter()
             .map(|shard| {
+                let file = |entry: &FileEntry| {
+                    SourceFile::new(index.join(&entry.path), entry.bytes, access)
+                };
                 let tokens = shard.first_token..shard.first_token + shard.tokens;
-                let file = index.join(&shard.tokens_file.path);
-                let table = index.join(&shard.documents_file.path);
+                let table = file(&shard.documents_file)?;
                 Ok(Shard {
                     first_token: shard.first_token,
                     tokens: shard.tokens,
                     first_document: shard.first_document,
-                    file: MappedFile::new(file, shard.tokens_file.bytes)?,
-                    table: DocumentTable::new(
-                        table,
-                        shard.documents_file.bytes,
-                        shard.documents,
-                        tokens,
-                    )?,
+                    file: file(&shard.tokens_file)?,
+                    table: DocumentTable::new(table, shard.documents, tokens),
                 })
             })
             .collect::<Result<_, IndexError>>()?;
@@ -106,21 +105,10 @@ impl TokenStream {
     /// Copies the tokens from `from` on into `out`, as many as it holds.
     ///
     /// # Errors
-    /// If the range leaves the stream, a file cannot be mapped, or an id is not below the vocabulary.
+    /// If the range leaves the stream, a file cannot be mapped, an id is not below the vocabulary, or
+    /// u32 ids are to be read as u16.
     pub fn read(&self, from: u64, out: TokensMut<'_>) -> Result<(), LoaderError> {
-        let (_, mut shard) = self.check(from, out.len() as u64)?;
-        let (mut from, mut rest) = (from, out);
-        while !rest.is_empty() {
-            let current = self.shard(shard)?;
-            // At most the length of `rest`, so the cast is exact.
-            let count = (current.end_token() - from).min(rest.len() as u64) as usize;
-            let (mut head, tail) = rest.split_at(count);
-            self.copy(current, from - current.first_token, &mut head)?;
-            from += count as u64;
-            rest = tail;
-            shard += 1;
-        }
-        Ok(())
+        self.range(from, out.len() as u64)?.read(out)
     }
 
     /// Appends the documents that the `count` tokens from `from` on overlap, in order.
@@ -135,123 +123,190 @@ impl TokenStream {
         count: u32,
         out: &mut Vec<DocumentSpan>,
     ) -> Result<(), LoaderError> {
-        let (end, mut number) = self.check(from, u64::from(count))?;
-        let mut place = from;
-        while place < end {
-            let shard = self.shard(number)?;
-            let table = &shard.table;
-            let mut row = table.row_of(place)?;
-            let shard_end = shard.end_token().min(end);
-            while place < shard_end {
-                let next = if row + 1 < table.rows() {
-                    table.token_offset(row + 1)?
-                } else {
-                    shard.end_token()
-                };
-                if next <= place {
-                    let reason = format!(
-                        "token_offset of row {} is {next}, not after the row before",
-                        row + 1
-                    );
-                    return Err(table.damaged(reason).into());
-                }
-                let stop = next.min(shard_end);
-                out.push(DocumentSpan {
-                    // Both are at most `count`.
-                    start: (place - from) as u32,
-                    length: (stop - place) as u32,
-                    mtld: table.mtld(row)?,
-                    document: shard.first_document + row,
-                });
-                place = stop;
-                row += 1;
-            }
-            number += 1;
+        let range = self.range(from, u64::from(count))?;
+        if count > 0 {
+            let mut search = range.search()?;
+            while search.look()? {}
+            range.spans(&mut search, out)?;
         }
         Ok(())
     }
 
-    /// The end of a range inside the stream, and the shard it begins in.
-    fn check(&self, from: u64, count: u64) -> Result<(u64, usize), LoaderError> {
+    /// A range of the stream, to do several things with.
+    ///
+    /// # Errors
+    /// If it leaves the stream.
+    #[inline]
+    pub(crate) fn range(&self, from: u64, count: u64) -> Result<StreamRange<'_>, LoaderError> {
         match from.checked_add(count) {
             Some(end) if end <= self.tokens => {
                 let after = self.shards.partition_point(|s| s.first_token <= from);
-                Ok((end, after.saturating_sub(1)))
+                Ok(StreamRange {
+                    stream: self,
+                    shards: self
+                        .shards
+                        .get(after.saturating_sub(1)..)
+                        .unwrap_or_default(),
+                    from,
+                    end,
+                })
             }
-            _ => Err(LoaderError::Range {
-                what: self.name.clone(),
-                from,
-                count,
-                tokens: self.tokens,
-            }),
+            _ => Err(self.outside(from, count)),
         }
     }
 
-    fn shard(&self, number: usize) -> Result<&Shard, LoaderError> {
-        self.shards.get(number).ok_or_else(|| LoaderError::Range {
+    #[cold]
+    pub(crate) fn outside(&self, from: u64, count: u64) -> LoaderError {
+        LoaderError::Range {
             what: self.name.clone(),
-            from: self.tokens,
-            count: 1,
+            from,
+            count,
             tokens: self.tokens,
-        })
-    }
-
-    /// Copies tokens of one shard, `place` counted from its first.
-    fn copy(&self, shard: &Shard, place: u64, out: &mut TokensMut<'_>) -> Result<(), IndexError> {
-        let bytes = shard.file.content()?;
-        let width = self.token_type.bytes();
-        let range = byte_range(place, out.len() as u64, width);
-        let source = range.and_then(|r| bytes.get(r)).ok_or_else(|| {
-            content(
-                shard,
-                format!("has no tokens {place}..{}", place + out.len() as u64),
-            )
-        })?;
-        let largest = out.fill(source, self.token_type);
-        if largest >= self.vocabulary {
-            return Err(self.beyond_vocabulary(shard, place, source));
         }
-        Ok(())
     }
 
     #[cold]
     fn beyond_vocabulary(&self, shard: &Shard, place: u64, source: &[u8]) -> IndexError {
-        let ids: Vec<u32> = match self.token_type {
-            TokenType::U16 => source
-                .as_chunks::<2>()
-                .0
-                .iter()
-                .map(|b| u32::from(u16::from_le_bytes(*b)))
-                .collect(),
-            TokenType::U32 => source
-                .as_chunks::<4>()
-                .0
-                .iter()
-                .map(|b| u32::from_le_bytes(*b))
-                .collect(),
-        };
-        let first = ids.iter().position(|&id| id >= self.vocabulary);
-        let (at, id) = first.map_or((0, 0), |i| (i, ids[i]));
-        content(
-            shard,
-            format!(
-                "token {} is {id}, not below the vocabulary of {}",
-                place + at as u64,
-                self.vocabulary
-            ),
-        )
+        let width = self.token_type.bytes() as usize;
+        let id_of = |bytes: &[u8]| bytes.iter().rev().fold(0, |id, &b| id << 8 | u32::from(b));
+        let ids = source.chunks_exact(width).map(id_of);
+        let first = (place..).zip(ids).find(|(_, id)| *id >= self.vocabulary);
+        let (at, id) = first.unwrap_or((place, self.vocabulary));
+        let vocabulary = self.vocabulary;
+        shard.file.damaged(format!(
+            "token {at} is {id}, not below the vocabulary of {vocabulary}"
+        ))
     }
 }
 
-fn content(shard: &Shard, reason: String) -> IndexError {
-    IndexError::Content {
-        path: shard.file.path().to_owned(),
-        reason,
+/// A range inside a stream: `from..end`, beginning in the first of `shards`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamRange<'a> {
+    stream: &'a TokenStream,
+    shards: &'a [Shard],
+    from: u64,
+    end: u64,
+}
+
+impl<'a> StreamRange<'a> {
+    /// Asks the processor to fetch the tokens.
+    ///
+    /// # Errors
+    /// If a file cannot be mapped.
+    #[inline]
+    pub(crate) fn prefetch(&self) -> Result<(), LoaderError> {
+        for shard in self.shards {
+            let start = self.from.max(shard.first_token);
+            let stop = self.end.min(shard.end_token());
+            if start >= stop {
+                break;
+            }
+            let width = self.stream.token_type.bytes();
+            let bytes = byte_range(start - shard.first_token, stop - start, width);
+            shard.file.prefetch(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// As [`TokenStream::read`]; `out` is as long as the range.
+    ///
+    /// # Errors
+    /// As [`TokenStream::read`].
+    pub(crate) fn read(&self, out: TokensMut<'_>) -> Result<(), LoaderError> {
+        let stream = self.stream;
+        if stream.token_type == TokenType::U32 && matches!(out, TokensMut::U16(_)) {
+            return Err(LoaderError::Narrow {
+                what: stream.name.clone(),
+                largest: stream.vocabulary.saturating_sub(1),
+            });
+        }
+        let (mut from, mut rest) = (self.from, out);
+        let mut scratch = Vec::new();
+        for shard in self.shards {
+            // At most the length of `rest`, so the cast is exact.
+            let count = (shard.end_token() - from).min(rest.len() as u64) as usize;
+            let (mut head, tail) = rest.split_at(count);
+            let place = from - shard.first_token;
+            let bytes = byte_range(place, count as u64, stream.token_type.bytes());
+            let source = shard.file.range(bytes, &mut scratch)?;
+            let largest = head.fill(source, stream.token_type);
+            if count > 0 && largest >= stream.vocabulary {
+                return Err(stream.beyond_vocabulary(shard, place, source).into());
+            }
+            from += count as u64;
+            rest = tail;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A search for the document that the range begins in; the range is not empty.
+    ///
+    /// # Errors
+    /// If the document table is damaged.
+    pub(crate) fn search(&self) -> Result<DocumentSearch<'a>, LoaderError> {
+        match self.shards.first() {
+            Some(shard) => Ok(DocumentSearch::new(&shard.table, self.from)?),
+            None => Err(self.stream.outside(self.from, self.end - self.from)),
+        }
+    }
+
+    /// As [`TokenStream::spans`], with the result of [`Self::search`]; shorter than 2^32 tokens.
+    ///
+    /// # Errors
+    /// If the document table is damaged.
+    pub(crate) fn spans(
+        &self,
+        search: &mut DocumentSearch<'a>,
+        out: &mut Vec<DocumentSpan>,
+    ) -> Result<(), LoaderError> {
+        let (mut row, batch) = search.found();
+        let mut later;
+        let mut batch = batch;
+        let mut place = self.from;
+        for (number, shard) in self.shards.iter().enumerate() {
+            if place >= self.end {
+                break;
+            }
+            if number > 0 {
+                later = shard.table.batch_of(0)?;
+                (row, batch) = (0, &mut later);
+            }
+            let shard_end = shard.end_token().min(self.end);
+            while place < shard_end {
+                batch.go_to(row)?;
+                let mtld = batch.mtld(row)?;
+                row += 1;
+                let next = if row < shard.table.rows() {
+                    batch.go_to(row)?;
+                    batch.token_offset(row)?
+                } else {
+                    shard.end_token()
+                };
+                if next <= place {
+                    let reason =
+                        format!("token_offset of row {row} is {next}, not after the row before");
+                    return Err(batch.damaged(reason).into());
+                }
+                let stop = next.min(shard_end);
+                out.push(DocumentSpan {
+                    // Both are at most the length of the range.
+                    start: (place - self.from) as u32,
+                    length: (stop - place) as u32,
+                    mtld,
+                    document: shard.first_document + row - 1,
+                });
+                place = stop;
+            }
+        }
+        Ok(())
     }
 }
 
-fn byte_range(place: u64, count: u64, width: u64) -> Option<Range<usize>> {
-    let start = usize::try_from(place.checked_mul(width)?).ok()?;
-    let length = usize::try_from(count.checked_mul(width)?).ok()?;
-    Some(start..start.checked_add(length)?)
+/// Bytes of `count` tokens from `place` on in their file; inside a shard they do not overflow.
+fn byte_range(place: u64, count: u64, width: u64) -> Range<u64> {
+    let start = place.saturating_mul(width);
+    start..start.saturating_add(count.saturating_mul(width))
 }

@@ -109,7 +109,7 @@ impl TokensMut<'_> {
     /// Copies stored ids and returns the largest; `bytes` holds exactly as many ids as fit.
     ///
     /// The largest is found in the same pass over the data, so that a damaged id costs no second one.
-    /// Ids above `u16::MAX` become 0 in a `U16` target, which the caller then refuses by the largest.
+    /// Ids above `u16::MAX` become 0 in a `U16` target; the caller refuses such a target beforehand.
     pub(crate) fn fill(&mut self, bytes: &[u8], token_type: TokenType) -> u32 {
         match token_type {
             TokenType::U16 => {

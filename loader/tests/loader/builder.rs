@@ -8,9 +8,9 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, UInt64Array};
 use arrow_ipc::writer::FileWriter;
 use hds::index::{
-    BATCH_ROWS, Checksum, DomainEntry, FORMAT_NAME, FORMAT_VERSION, FileEntry, Manifest,
-    ShardEntry, Split, SplitEntry, TokenType, TokenizerEntry, domain_folder, runtime_schema,
-    shard_stem,
+    BATCH_ROWS, Checksum, DomainEntry, FORMAT_NAME, FORMAT_VERSION, FileEntry, MANIFEST_FILE,
+    Manifest, ShardEntry, Split, SplitEntry, TokenType, TokenizerEntry, domain_folder,
+    runtime_schema, shard_stem,
 };
 
 /// A document: its ids, the last one the end of document, and its MTLD.
@@ -99,8 +99,14 @@ pub fn write(domains: &[Domain], vocabulary: u32) -> TestIndex {
         sources: vec![],
         options: BTreeMap::new(),
     };
-    manifest.save(folder.path()).unwrap();
+    save(&manifest, folder.path());
     TestIndex { folder }
+}
+
+/// Writes a manifest without waiting for the disk, as tests write thousands.
+pub fn save(manifest: &Manifest, index: &Path) {
+    let text = serde_json::to_string_pretty(manifest).unwrap();
+    fs::write(index.join(MANIFEST_FILE), text).unwrap();
 }
 
 fn split(

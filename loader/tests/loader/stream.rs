@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use hds::weight_log::{Header, WeightLogReader, WeightLogWriter};
 use hds::{DomainId, LiveWeights, Mixture, VersionedMixture};
 use hds_loader::{
-    Batch, Draws, Index, Loader, LoaderConfig, LoaderState, Order, SampleId, Split, Tokens,
+    Batch, DomainEnd, Draws, Index, Loader, LoaderConfig, LoaderState, Order, SampleId, Split,
+    Tokens,
 };
 
 use crate::builder::{Domain, TestIndex, documents, write};
@@ -188,6 +189,11 @@ fn the_stream_is_the_same_for_any_world_size() {
         },
         LoaderConfig {
             order: Order::Independent,
+            ..config(13)
+        },
+        LoaderConfig {
+            domain_end: DomainEnd::Cap { epochs: 8 },
+            draws: Draws::Stratified,
             ..config(13)
         },
     ] {
@@ -395,4 +401,67 @@ fn memory_of_an_old_batch_is_reused_without_trace() {
         assert_eq!(format!("{new:?}"), format!("{old:?}"));
     }
     assert!(matches!(old.tokens, Tokens::U16(_)));
+}
+
+#[test]
+fn a_capped_domain_gives_its_weight_to_the_others_and_says_so() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let windows: Vec<u64> = index
+        .domains()
+        .ids()
+        .map(|id| index.split(id, Split::Train).windows(LENGTH))
+        .collect();
+    let live = LiveWeights::new(mixture(&index, &[0.2, 0.6, 0.2, 0.0]));
+    let capped = LoaderConfig {
+        domain_end: DomainEnd::Cap { epochs: 3 },
+        ..config(10)
+    };
+    let mut loader = Loader::new(index.clone(), live.clone(), capped.clone()).unwrap();
+    let total = 3 * windows.iter().sum::<u64>();
+    let mut ended = vec![];
+    for step in 0..total / 10 {
+        // Resuming in the middle of it changes nothing.
+        if step % 5 == 3 {
+            let state = loader.state();
+            loader = Loader::resume(index.clone(), live.clone(), capped.clone(), &state).unwrap();
+        }
+        let batch = loader.next_batch().unwrap();
+        assert_eq!(batch.global_samples.iter().sum::<u64>(), 10);
+        assert!(ended.iter().all(|d| batch.ended.contains(d)));
+        for &DomainId(d) in &ended {
+            assert_eq!(batch.global_samples[usize::from(d)], 0);
+        }
+        assert!(batch.samples.iter().all(|s| s.epoch < 3));
+        ended = batch.ended;
+    }
+    assert!(ended.contains(&DomainId(1)), "{ended:?}");
+    for (samples, windows) in loader.samples().iter().zip(&windows) {
+        assert!(*samples <= 3 * windows);
+    }
+    let text = loader.next_batch().unwrap_err().to_string();
+    assert!(text.contains("3 epochs"), "{text}");
+}
+
+#[test]
+fn stop_ends_the_run_before_a_domain_repeats() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(mixture(&index, &[0.5, 0.5, 0.0, 0.0]));
+    let stopping = LoaderConfig {
+        domain_end: DomainEnd::Stop,
+        ..config(4)
+    };
+    let mut loader = Loader::new(index.clone(), live.clone(), stopping).unwrap();
+    let error = loop {
+        match loader.next_batch() {
+            Ok(batch) => assert!(batch.samples.iter().all(|s| s.epoch == 0)),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("\"code\""), "{error}");
+    // The caller may go on without it.
+    let step = loader.step();
+    live.publish(mixture(&index, &[1.0, 0.0, 0.0, 0.0]));
+    assert_eq!(loader.next_batch().unwrap().step, step);
 }

@@ -1,0 +1,265 @@
+//! Files of an index, opened on first use: mapped, or read piece by piece. The only module with
+//! `unsafe`.
+//!
+//! In: a path, the size the manifest gives, and how to get at it. Out: ranges of the file's bytes, of a
+//! map without a copy. Always holds: no byte is handed out before the file was seen to have exactly
+//! that size. A file that the system will not map is read instead, and where too many are kept open
+//! it is opened for each read, so that neither limit ends a run. Leaves the meaning of the bytes to
+//! others.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hds::index::IndexError;
+use memmap2::Mmap;
+
+/// Bytes the processor fetches together, on the systems there are.
+const CACHE_LINE_BYTES: usize = 64;
+/// Most files that are kept open for reading; systems commonly allow a process 1,024 in all.
+const MOST_KEPT_OPEN: usize = 256;
+static KEPT_OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// How the files of an index are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Mapped into memory: fastest, and the memory is the system's to reuse. A file that somebody
+    /// shortens while it is mapped ends the process with SIGBUS.
+    #[default]
+    Map,
+    /// Read range by range: for file systems where maps are slow or missing, and for files that may
+    /// change under the reader, which is then an error.
+    Read,
+}
+
+/// A file that is opened when its bytes are first asked for.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    path: PathBuf,
+    bytes: u64,
+    access: Access,
+    opened: OnceLock<Opened>,
+}
+
+#[derive(Debug)]
+enum Opened {
+    Map(Mmap),
+    File(KeptFile),
+    /// Opened anew for each read.
+    Path,
+}
+
+/// A file that counts among those kept open.
+#[derive(Debug)]
+struct KeptFile(File);
+
+impl Drop for KeptFile {
+    fn drop(&mut self) {
+        KEPT_OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SourceFile {
+    /// Checks that the file is there and has `bytes` bytes; opens nothing yet.
+    ///
+    /// # Errors
+    /// If it is missing, no regular file, or of another size.
+    pub(crate) fn new(path: PathBuf, bytes: u64, access: Access) -> Result<Self, IndexError> {
+        let metadata = path
+            .metadata()
+            .map_err(|source| io_error("open", &path, source))?;
+        check(&path, &metadata, bytes)?;
+        Ok(Self {
+            path,
+            bytes,
+            access,
+            opened: OnceLock::new(),
+        })
+    }
+
+    /// Size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// An error that names this file.
+    #[cold]
+    pub(crate) fn damaged(&self, reason: impl Into<String>) -> IndexError {
+        IndexError::Content {
+            path: self.path.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The whole content where it is mapped, else `None`.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or has changed its size since [`Self::new`].
+    #[inline]
+    pub(crate) fn mapped(&self) -> Result<Option<&[u8]>, IndexError> {
+        match self.opened()? {
+            Opened::Map(map) => Ok(Some(map)),
+            Opened::File(_) | Opened::Path => Ok(None),
+        }
+    }
+
+    /// A range of the content: of the map, or read into `scratch`.
+    ///
+    /// # Errors
+    /// If the range leaves the file, or the file cannot be read or has been cut short.
+    #[inline]
+    pub(crate) fn range<'a>(
+        &'a self,
+        range: Range<u64>,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], IndexError> {
+        let place = usize::try_from(range.start).ok();
+        let place = place.zip(usize::try_from(range.end).ok());
+        let place = place.filter(|&(start, end)| start <= end && range.end <= self.bytes);
+        let Some((start, end)) = place else {
+            let (range, bytes) = (&range, self.bytes);
+            return Err(self.damaged(format!("bytes {range:?} were asked for of {bytes}")));
+        };
+        let file = match self.opened()? {
+            // The map has exactly `bytes` bytes.
+            Opened::Map(map) => return Ok(&map[start..end]),
+            Opened::File(file) => Some(&file.0),
+            Opened::Path => None,
+        };
+        scratch.clear();
+        scratch.resize(end - start, 0);
+        match file {
+            Some(file) => read_at(file, scratch, range.start),
+            None => File::open(&self.path).and_then(|f| read_at(&f, scratch, range.start)),
+        }
+        .map_err(|e| self.read_error(e))?;
+        Ok(scratch)
+    }
+
+    /// Asks the processor to fetch bytes that are read soon, where they are mapped.
+    ///
+    /// # Errors
+    /// As [`Self::mapped`].
+    #[inline]
+    pub(crate) fn prefetch(&self, range: Range<u64>) -> Result<(), IndexError> {
+        if let Some(content) = self.mapped()?
+            && let Some(bytes) = content.get(range.start as usize..range.end as usize)
+        {
+            bytes.chunks(CACHE_LINE_BYTES).for_each(prefetch_line);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn opened(&self) -> Result<&Opened, IndexError> {
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => self.open(),
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<&Opened, IndexError> {
+        let file = File::open(&self.path).map_err(|e| io_error("open", &self.path, e))?;
+        let metadata = file
+            .metadata()
+            .map_err(|e| io_error("read the size of", &self.path, e))?;
+        check(&self.path, &metadata, self.bytes)?;
+        let map = match self.access {
+            // An error here is a limit on maps or a file system without them: read instead.
+            Access::Map => map_read_only(&file).ok(),
+            Access::Read => None,
+        };
+        let opened = match map.filter(|map| map.len() as u64 == self.bytes) {
+            Some(map) => Opened::Map(map),
+            None if KEPT_OPEN.fetch_add(1, Ordering::Relaxed) < MOST_KEPT_OPEN => {
+                Opened::File(KeptFile(file))
+            }
+            None => {
+                KEPT_OPEN.fetch_sub(1, Ordering::Relaxed);
+                Opened::Path
+            }
+        };
+        // Where two threads came here at once, the first one's stays and the other is dropped.
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    #[cold]
+    fn read_error(&self, error: std::io::Error) -> IndexError {
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            return IndexError::Size {
+                path: self.path.clone(),
+                want: self.bytes,
+                got: self.path.metadata().map_or(0, |m| m.len()),
+            };
+        }
+        io_error("read", &self.path, error)
+    }
+}
+
+fn check(path: &Path, metadata: &std::fs::Metadata, bytes: u64) -> Result<(), IndexError> {
+    if !metadata.is_file() {
+        return Err(IndexError::Content {
+            path: path.to_owned(),
+            reason: "is no regular file".into(),
+        });
+    }
+    if metadata.len() != bytes {
+        return Err(IndexError::Size {
+            path: path.to_owned(),
+            want: bytes,
+            got: metadata.len(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    // A handle of its own: threads must not move each other's position.
+    let mut file = file.try_clone()?;
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(out)
+}
+
+#[allow(unsafe_code)]
+fn map_read_only(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the contract of `Mmap::map` is that nobody changes or shortens the file while it is
+    // mapped. The index format promises it: files are written beside their target, renamed when
+    // whole, and nothing published is ever written in place. The map is private and read-only, and
+    // no reference into it outlives the `SourceFile` that owns it.
+    unsafe { Mmap::map(file) }
+}
+
+/// A hint without effect on what any code computes; nothing where the processor has no such hint.
+///
+/// In: bytes of which the first one's cache line is meant.
+#[allow(unsafe_code)]
+#[inline(always)]
+pub(crate) fn prefetch_line(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the instruction reads nothing into the program and never faults, whatever the
+        // address; this one is inside a live slice. SSE is part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> IndexError {
+    IndexError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
