@@ -14,7 +14,7 @@ fn corpus(scratch: &Scratch) {
     let mut state = 11u64;
     for file in 0..4 {
         let mut lines = String::new();
-        for i in 0..3000 {
+        for i in 0..2000 {
             state = state
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
@@ -49,7 +49,7 @@ fn start(scratch: &Scratch, output: &str, more: &[&str]) -> Child {
             "--valid-fraction",
             "0.1",
         ])
-        .args(["--checkpoint-every", "0.01"])
+        .args(["--checkpoint-every", "0.05"])
         .args(more)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -77,27 +77,21 @@ fn killed_builds_leave_no_target_and_go_on_to_the_same_bytes() {
     let mut resumed = 0;
     for moment in 0..20u32 {
         let target = format!("killed-{moment}");
-        // Kill again and again, always a little later, until a run ends by itself.
-        for attempt in 0.. {
+        // Killed three times at most, each time further on, then left alone.
+        for attempt in 0..4 {
             let mut child = start(&scratch, &target, &[]);
-            let wait = whole * (moment + 1) / 21 + whole * attempt / 3;
-            std::thread::sleep(wait.min(Duration::from_secs(20)));
-            let ended = child.try_wait().unwrap().is_some();
-            if !ended {
-                child.kill().unwrap();
+            if attempt < 3 {
+                std::thread::sleep(whole * (moment + 1) / 21 + whole * attempt / 4);
+                if child.try_wait().unwrap().is_none() {
+                    child.kill().unwrap();
+                }
             }
-            let (_, message) = finish(child);
+            let (code, message) = finish(child);
             resumed += u32::from(message.contains("going on"));
-            let staging = scratch.path(&format!("{target}.building"));
             if scratch.path(&target).exists() {
                 break;
             }
-            assert!(
-                !ended,
-                "a build that ended by itself left no target: {message}"
-            );
-            assert!(staging.exists());
-            assert!(attempt < 50);
+            assert_eq!(code, None, "ended by itself without a target: {message}");
         }
         if scratch.path(&format!("{target}.building")).exists() {
             // Killed between the rename and the removal; the next command tidies up.

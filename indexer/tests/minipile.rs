@@ -38,11 +38,14 @@ fn every_domain_equals_the_golden_file_for_one_and_two_threads() {
         let index = scratch.path("index");
         let got = manifest(&index);
         let domains = got["domains"].as_array().unwrap();
-        assert_eq!(domains.len(), golden.lines().count());
-        for line in golden.lines() {
-            let want: serde_json::Value = serde_json::from_str(line).unwrap();
-            let name = want["domain"].as_str().unwrap();
-            let domain = domains.iter().find(|d| d["name"] == name).expect(name);
+        assert_eq!(domains.len(), 20);
+        for domain in domains {
+            let name = domain["name"].as_str().unwrap();
+            let want = golden
+                .lines()
+                .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+                .find(|want| want["domain"] == name)
+                .expect(name);
             assert_eq!(domain["train"]["documents"], want["docs"], "{name}");
             assert_eq!(domain["train"]["bytes"], want["text_bytes"], "{name}");
             let mut hash = Sha256::new();

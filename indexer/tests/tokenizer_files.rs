@@ -46,7 +46,9 @@ fn trained() -> Value {
         .initial_alphabet(ByteLevel::alphabet())
         .special_tokens(vec![AddedToken::from("<|endoftext|>", true)])
         .build();
-    tokenizer.train(&mut TrainerWrapper::from(trainer), SENTENCES.iter()).unwrap();
+    tokenizer
+        .train(&mut TrainerWrapper::from(trainer), SENTENCES.iter())
+        .unwrap();
     serde_json::from_str(&tokenizer.to_string(false).unwrap()).unwrap()
 }
 
@@ -83,29 +85,100 @@ fn variants() -> Vec<(&'static str, Value)> {
     ]);
     vec![
         ("gpt2", base.clone()),
-        ("nfc", with(base.clone(), "normalizer", json!({"type": "NFC"}))),
-        ("nfkc, lower-cased", with(base.clone(), "normalizer", json!({"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}))),
-        ("prefix space", with(base.clone(), "pre_tokenizer", json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}))),
-        ("cl100k", with(base.clone(), "pre_tokenizer", split(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"))),
-        ("qwen2", with(base.clone(), "pre_tokenizer", split(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"))),
-        ("an unknown pattern", with(base.clone(), "pre_tokenizer", split(r"\p{Lu}?\p{Ll}+|\p{N}+|\s+|[^\s\p{L}\p{N}]+"))),
-        ("digits apart", with(base.clone(), "pre_tokenizer", json!({"type": "Sequence", "pretokenizers": [
+        (
+            "nfc",
+            with(base.clone(), "normalizer", json!({"type": "NFC"})),
+        ),
+        (
+            "nfkc, lower-cased",
+            with(
+                base.clone(),
+                "normalizer",
+                json!({"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}),
+            ),
+        ),
+        (
+            "prefix space",
+            with(
+                base.clone(),
+                "pre_tokenizer",
+                json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+            ),
+        ),
+        (
+            "cl100k",
+            with(
+                base.clone(),
+                "pre_tokenizer",
+                split(
+                    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+                ),
+            ),
+        ),
+        (
+            "qwen2",
+            with(
+                base.clone(),
+                "pre_tokenizer",
+                split(
+                    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+                ),
+            ),
+        ),
+        (
+            "an unknown pattern",
+            with(
+                base.clone(),
+                "pre_tokenizer",
+                split(r"\p{Lu}?\p{Ll}+|\p{N}+|\s+|[^\s\p{L}\p{N}]+"),
+            ),
+        ),
+        (
+            "digits apart",
+            with(
+                base.clone(),
+                "pre_tokenizer",
+                json!({"type": "Sequence", "pretokenizers": [
             {"type": "Digits", "individual_digits": true},
-            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]}))),
-        ("no pre-tokenizer", with(base.clone(), "pre_tokenizer", Value::Null)),
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]}),
+            ),
+        ),
+        (
+            "no pre-tokenizer",
+            with(base.clone(), "pre_tokenizer", Value::Null),
+        ),
         ("added tokens", with_tokens.clone()),
-        ("added tokens and nfc", with(with_tokens, "normalizer", json!({"type": "NFC"}))),
-        ("truncation and padding", with(with(base, "truncation", json!({"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"})),
-            "padding", json!({"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}))),
-        ("word pieces", json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [added("[SEP]", 0, &["special"])],
+        (
+            "added tokens and nfc",
+            with(with_tokens, "normalizer", json!({"type": "NFC"})),
+        ),
+        (
+            "truncation and padding",
+            with(
+                with(
+                    base,
+                    "truncation",
+                    json!({"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}),
+                ),
+                "padding",
+                json!({"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}),
+            ),
+        ),
+        (
+            "word pieces",
+            json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [added("[SEP]", 0, &["special"])],
             "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
             "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": null, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
             "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
-                "vocab": {"[SEP]": 0, "[UNK]": 1, "the": 2, "fox": 3, "##es": 4, "a": 5, "##a": 6, "1": 7}}})),
-        ("unigram", json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [added("</s>", 0, &["special"])],
+                "vocab": {"[SEP]": 0, "[UNK]": 1, "the": 2, "fox": 3, "##es": 4, "a": 5, "##a": 6, "1": 7}}}),
+        ),
+        (
+            "unigram",
+            json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [added("</s>", 0, &["special"])],
             "normalizer": null, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
             "post_processor": null, "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
-            "model": {"type": "Unigram", "unk_id": 1, "byte_fallback": false, "vocab": [["</s>", 0.0], ["<unk>", 0.0], ["▁", -2.0], ["▁the", -3.0], ["a", -4.0], ["b", -4.5], ["s", -4.6]]}})),
+            "model": {"type": "Unigram", "unk_id": 1, "byte_fallback": false, "vocab": [["</s>", 0.0], ["<unk>", 0.0], ["▁", -2.0], ["▁the", -3.0], ["a", -4.0], ["b", -4.5], ["s", -4.6]]}}),
+        ),
     ]
 }
 
@@ -117,12 +190,20 @@ struct Pair {
 
 impl Pair {
     fn of(name: &str, path: &Path, json: &Value) -> Self {
-        let ours = load(&TokenizerChoice::File { path: path.to_owned(), end_of_document: None }).unwrap();
+        let ours = load(&TokenizerChoice::File {
+            path: path.to_owned(),
+            end_of_document: None,
+        })
+        .unwrap();
         println!("{name}: {} {}", ours.engine(), ours.note().unwrap_or(""));
         let mut theirs: tokenizers::Tokenizer = json.to_string().parse().unwrap();
         theirs.with_truncation(None).unwrap();
         theirs.with_padding(None);
-        Self { name: name.to_owned(), ours, theirs }
+        Self {
+            name: name.to_owned(),
+            ours,
+            theirs,
+        }
     }
 
     fn compare(&self, text: &str) -> Result<(), TestCaseError> {
@@ -130,7 +211,10 @@ impl Pair {
         self.ours.encode_into(text, &mut got).unwrap();
         let want = self.theirs.encode_fast(text, false).unwrap();
         prop_assert_eq!(&got, want.get_ids(), "{} on {:?}", self.name, text);
-        let (got, want) = (self.ours.decode(&got).unwrap(), self.theirs.decode(want.get_ids(), false).unwrap());
+        let (got, want) = (
+            self.ours.decode(&got).unwrap(),
+            self.theirs.decode(want.get_ids(), false).unwrap(),
+        );
         prop_assert_eq!(got, want, "{} decoding {:?}", self.name, text);
         Ok(())
     }
@@ -140,13 +224,25 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     let folder = TempDir::new().unwrap();
     let mut pairs: Vec<Pair> = variants()
         .iter()
-        .map(|(name, json)| Pair::of(name, &write(&folder, &format!("{name}.json"), json.to_string()), json))
+        .map(|(name, json)| {
+            Pair::of(
+                name,
+                &write(&folder, &format!("{name}.json"), json.to_string()),
+                json,
+            )
+        })
         .collect();
-    let shared = std::env::var_os("HDS_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
+    let shared = std::env::var_os("HDS_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
+        PathBuf::from,
+    );
     let neox = shared.join("data/20B_tokenizer.json");
     if let Ok(json) = fs::read_to_string(&neox) {
-        pairs.push(Pair::of("neox", &neox, &serde_json::from_str(&json).unwrap()));
+        pairs.push(Pair::of(
+            "neox",
+            &neox,
+            &serde_json::from_str(&json).unwrap(),
+        ));
     } else {
         println!("skipped: {} is not there", neox.display());
     }
@@ -161,12 +257,99 @@ fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
 
 /// Pieces that tokenizers treat in different ways, next to each other in any order.
 const PIECES: &[&str] = &[
-    "the", "The", "fox", "word", "words", " ", "  ", "    ", "\t", "\n", "\n\n", "\r\n", "\r", "\u{b}", "\u{c}", "\u{85}", "\u{a0}",
-    "\u{2003}", "\u{3000}", "\u{2028}", "'s", "'LL", "’s", "'", "''", "3", "14", "1234567", "٣", "½", "²", "Ⅷ", ".", ",", "!?", "...", "_",
-    "-", "=====", "<|endoftext|>", "<|im_start|>", "<mask>", "<sep>", "<|endof", "text|>", "</s>", "[SEP]", "é", "e\u{301}", "É", "ß", "ſ",
-    "İ", "ﬁ", "Å", "A\u{30a}", "\u{301}", "\u{344}", "\u{1112}\u{1161}\u{11ab}", "한", "字", "の", "カ", "ｶﾞ", "ไทย", "हिन्दी", "עב", "ع",
-    "\u{200b}", "\u{200d}", "\u{feff}", "\u{ad}", "\u{fffd}", "\u{0}", "\u{1}", "\u{7f}", "👩\u{200d}👧", "🇫🇷", "🏳️\u{200d}🌈", "𝔸", "𝟙",
-    "\u{10ffff}", "\u{e000}", "{", "}", "();", "//", "\\frac", "$", "#", "@a.b", "https://x.y/z?q=1", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "the",
+    "The",
+    "fox",
+    "word",
+    "words",
+    " ",
+    "  ",
+    "    ",
+    "\t",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    "\u{b}",
+    "\u{c}",
+    "\u{85}",
+    "\u{a0}",
+    "\u{2003}",
+    "\u{3000}",
+    "\u{2028}",
+    "'s",
+    "'LL",
+    "’s",
+    "'",
+    "''",
+    "3",
+    "14",
+    "1234567",
+    "٣",
+    "½",
+    "²",
+    "Ⅷ",
+    ".",
+    ",",
+    "!?",
+    "...",
+    "_",
+    "-",
+    "=====",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<mask>",
+    "<sep>",
+    "<|endof",
+    "text|>",
+    "</s>",
+    "[SEP]",
+    "é",
+    "e\u{301}",
+    "É",
+    "ß",
+    "ſ",
+    "İ",
+    "ﬁ",
+    "Å",
+    "A\u{30a}",
+    "\u{301}",
+    "\u{344}",
+    "\u{1112}\u{1161}\u{11ab}",
+    "한",
+    "字",
+    "の",
+    "カ",
+    "ｶﾞ",
+    "ไทย",
+    "हिन्दी",
+    "עב",
+    "ع",
+    "\u{200b}",
+    "\u{200d}",
+    "\u{feff}",
+    "\u{ad}",
+    "\u{fffd}",
+    "\u{0}",
+    "\u{1}",
+    "\u{7f}",
+    "👩\u{200d}👧",
+    "🇫🇷",
+    "🏳️\u{200d}🌈",
+    "𝔸",
+    "𝟙",
+    "\u{10ffff}",
+    "\u{e000}",
+    "{",
+    "}",
+    "();",
+    "//",
+    "\\frac",
+    "$",
+    "#",
+    "@a.b",
+    "https://x.y/z?q=1",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
 proptest! {
@@ -191,7 +374,9 @@ proptest! {
 #[test]
 fn long_texts_are_encoded_whole() {
     // Longer than the sizes at which the engines split work, with hard places all over.
-    let text: String = (0..12_000).map(|at| PIECES[at * at * 31 % PIECES.len()]).collect();
+    let text: String = (0..12_000)
+        .map(|at| PIECES[at * at * 31 % PIECES.len()])
+        .collect();
     for pair in PAIRS.iter() {
         pair.compare(&text).unwrap();
     }
@@ -203,7 +388,9 @@ fn engines_are_chosen_as_documented() {
         let fast = pair.ours.engine() == "fastokens";
         assert_eq!(fast, pair.ours.note().is_none(), "{}", pair.name);
         match pair.name.as_str() {
-            "gpt2" | "nfc" | "cl100k" | "qwen2" | "neox" => assert!(fast, "{}: {:?}", pair.name, pair.ours.note()),
+            "gpt2" | "nfc" | "cl100k" | "qwen2" | "neox" => {
+                assert!(fast, "{}: {:?}", pair.name, pair.ours.note())
+            }
             "word pieces" | "unigram" => assert!(!fast, "{}", pair.name),
             _ => {}
         }
@@ -221,7 +408,10 @@ fn end_of_document_is_found_by_its_usual_names() {
 fn refused(name: &str, content: impl AsRef<[u8]>, end_of_document: Option<&str>) -> String {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, name, content);
-    let choice = TokenizerChoice::File { path, end_of_document: end_of_document.map(EndOfDocument::from) };
+    let choice = TokenizerChoice::File {
+        path,
+        end_of_document: end_of_document.map(EndOfDocument::from),
+    };
     let message = match load(&choice) {
         Ok(_) => panic!("{name} is accepted"),
         Err(error) => error.to_string(),
@@ -234,19 +424,47 @@ fn refused(name: &str, content: impl AsRef<[u8]>, end_of_document: Option<&str>)
 fn files_of_another_kind_are_named() {
     let cases: &[(&str, &[u8], &str)] = &[
         ("empty.json", b"", "an empty file"),
-        ("text.json", b"hello", "not JSON (expected value at line 1 column 1)"),
+        (
+            "text.json",
+            b"hello",
+            "not JSON (expected value at line 1 column 1)",
+        ),
         ("cut.json", b"{\"model\": {", "not JSON (EOF while parsing"),
         ("packed.json", &[0x1f, 0x8b, 8, 0], "a gzip archive"),
         ("packed.zst", &[0x28, 0xb5, 0x2f, 0xfd], "a zstd archive"),
-        ("pointer.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
-        ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0", "SentencePiece"),
+        (
+            "pointer.json",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "git lfs pull",
+        ),
+        (
+            "tokenizer.model",
+            b"\n\x0e\n\x05<unk>\x15\0\0\0\0",
+            "SentencePiece",
+        ),
         ("latin.json", b"{\"model\": \"\xe9\"}", "not JSON"),
         ("list.json", b"[1, 2]", "a JSON array of 2 items"),
         ("number.json", b"7", "the JSON value 7"),
-        ("config.json", br#"{"model_type": "gpt_neox", "hidden_size": 64}"#, "a model's config.json"),
-        ("tokenizer_config.json", br#"{"tokenizer_class": "GPTNeoXTokenizer", "model": "x"}"#, "a tokenizer_config.json"),
-        ("special_tokens_map.json", br#"{"eos_token": "</s>"}"#, "a special_tokens_map.json"),
-        ("vocab.json", br#"{"a": 0, "b": 1}"#, "a vocabulary of 2 entries"),
+        (
+            "config.json",
+            br#"{"model_type": "gpt_neox", "hidden_size": 64}"#,
+            "a model's config.json",
+        ),
+        (
+            "tokenizer_config.json",
+            br#"{"tokenizer_class": "GPTNeoXTokenizer", "model": "x"}"#,
+            "a tokenizer_config.json",
+        ),
+        (
+            "special_tokens_map.json",
+            br#"{"eos_token": "</s>"}"#,
+            "a special_tokens_map.json",
+        ),
+        (
+            "vocab.json",
+            br#"{"a": 0, "b": 1}"#,
+            "a vocabulary of 2 entries",
+        ),
         ("other.json", br#"{"x": {}, "y": []}"#, "the keys [x, y]"),
         ("object.json", b"{}", "the keys []"),
     ];
@@ -260,7 +478,12 @@ fn files_of_another_kind_are_named() {
 fn missing_file_and_folder_are_refused() {
     let folder = TempDir::new().unwrap();
     for path in [folder.path().join("none.json"), folder.path().to_owned()] {
-        let error = load(&TokenizerChoice::File { path, end_of_document: None }).err().unwrap();
+        let error = load(&TokenizerChoice::File {
+            path,
+            end_of_document: None,
+        })
+        .err()
+        .unwrap();
         assert!(matches!(error, TokenizeError::Read { .. }), "{error}");
     }
 }
@@ -268,15 +491,27 @@ fn missing_file_and_folder_are_refused() {
 #[test]
 fn ids_out_of_range_are_refused() {
     let base = trained();
-    for (id, shown) in [(json!(4_294_967_296u64), "4294967296"), (json!(-1), "-1"), (json!(1.5), "1.5"), (json!(u32::MAX), "4294967295"), (json!("7"), "\"7\"")] {
+    for (id, shown) in [
+        (json!(4_294_967_296u64), "4294967296"),
+        (json!(-1), "-1"),
+        (json!(1.5), "1.5"),
+        (json!(u32::MAX), "4294967295"),
+        (json!("7"), "\"7\""),
+    ] {
         let mut in_vocabulary = base.clone();
         in_vocabulary["model"]["vocab"]["the"] = id.clone();
         let message = refused("vocab-id.json", in_vocabulary.to_string(), None);
-        assert!(message.contains(&format!("model.vocab[\"the\"] has the id {shown}")), "{message}");
+        assert!(
+            message.contains(&format!("model.vocab[\"the\"] has the id {shown}")),
+            "{message}"
+        );
         let mut in_added = base.clone();
         in_added["added_tokens"][0]["id"] = id;
         let message = refused("added-id.json", in_added.to_string(), None);
-        assert!(message.contains(&format!("added_tokens[0].id has the id {shown}")), "{message}");
+        assert!(
+            message.contains(&format!("added_tokens[0].id has the id {shown}")),
+            "{message}"
+        );
     }
 }
 
@@ -302,7 +537,11 @@ fn what_cannot_be_used_is_refused_with_the_reason() {
 fn end_of_document_must_exist() {
     let mut none = trained();
     none["added_tokens"] = json!([]);
-    let id = none["model"]["vocab"].as_object_mut().unwrap().remove("<|endoftext|>").unwrap();
+    let id = none["model"]["vocab"]
+        .as_object_mut()
+        .unwrap()
+        .remove("<|endoftext|>")
+        .unwrap();
     none["model"]["vocab"]["<filler>"] = id;
     let text = none.to_string();
     assert!(refused("no-end.json", &text, None).contains("--end-of-document TOKEN"));
@@ -311,11 +550,23 @@ fn end_of_document_must_exist() {
     let folder = TempDir::new().unwrap();
     for named in ["<filler>", "0"] {
         let path = write(&folder, "named-end.json", &text);
-        let choice = TokenizerChoice::File { path, end_of_document: Some(EndOfDocument::from(named)) };
+        let choice = TokenizerChoice::File {
+            path,
+            end_of_document: Some(EndOfDocument::from(named)),
+        };
         let tokenizer = load(&choice).unwrap();
-        assert_eq!((tokenizer.end_of_document(), tokenizer.vocabulary()), (0, TOKENS));
+        assert_eq!(
+            (tokenizer.end_of_document(), tokenizer.vocabulary()),
+            (0, TOKENS)
+        );
         assert_eq!(tokenizer.name(), "named-end");
-        assert_eq!(tokenizer.fingerprint(), blake3::hash(text.as_bytes()).to_hex().to_string());
-        assert!(matches!(tokenizer.decode(&[TOKENS]), Err(TokenizeError::UnknownId { id: TOKENS, .. })));
+        assert_eq!(
+            tokenizer.fingerprint(),
+            blake3::hash(text.as_bytes()).to_hex().to_string()
+        );
+        assert!(matches!(
+            tokenizer.decode(&[TOKENS]),
+            Err(TokenizeError::UnknownId { id: TOKENS, .. })
+        ));
     }
 }

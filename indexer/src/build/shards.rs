@@ -95,6 +95,8 @@ struct OpenSplit {
     hasher: blake3::Hasher,
     /// Written to since the files were last made durable.
     dirty: bool,
+    /// Made with the first bytes, so that a wrong domain field costs no thousands of folders.
+    has_folders: bool,
 }
 
 /// The writers of a build.
@@ -153,6 +155,7 @@ impl Shards {
                     records: Vec::new(),
                     hasher,
                     dirty: false,
+                    has_folders: true,
                 },
             );
         }
@@ -184,7 +187,6 @@ impl Shards {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let paths = SplitPaths::new(&self.index, &self.records, &run.domain, run.split);
-                paths.create_folders()?;
                 entry.insert(OpenSplit::new(paths, &run.domain, run.split))
             }
         };
@@ -269,6 +271,7 @@ impl OpenSplit {
             records: Vec::new(),
             hasher: blake3::Hasher::new(),
             dirty: false,
+            has_folders: false,
         }
     }
 
@@ -283,6 +286,9 @@ impl OpenSplit {
     fn flush(&mut self) -> Result<(), FileError> {
         if self.buffered() == 0 {
             return Ok(());
+        }
+        if !std::mem::replace(&mut self.has_folders, true) {
+            self.paths.create_folders()?;
         }
         self.hasher.update(&self.tokens);
         append_to(&self.paths.file(self.number(), "tokens"), &self.tokens)?;

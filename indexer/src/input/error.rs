@@ -1,7 +1,7 @@
 //! Where in the input something is wrong.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -52,9 +52,14 @@ pub struct InputError {
 impl InputError {
     /// The file and the place, as messages show them.
     pub fn location(&self) -> String {
+        let file = if self.path == Path::new("-") {
+            "standard input".to_owned()
+        } else {
+            self.path.display().to_string()
+        };
         match self.place {
-            Place::Whole => self.path.display().to_string(),
-            place => format!("{}, {place}", self.path.display()),
+            Place::Whole => file,
+            place => format!("{file}, {place}"),
         }
     }
 }

@@ -262,11 +262,14 @@ mod tests {
         }
         assert_eq!(
             blocks(Cursor::new("a\nb\nhalf").chain(Broken), 100, 100),
-            ["0@0:\"a\\nb\\n\"", "damaged archive at line 3, byte 4"]
+            [
+                "0@0:\"a\\nb\\n\"",
+                "rest of a damaged archive at line 3, byte 4"
+            ]
         );
         assert_eq!(
             blocks(Cursor::new("half").chain(Broken), 100, 100),
-            ["damaged archive at line 1, byte 0"]
+            ["rest of a damaged archive at line 1, byte 0"]
         );
     }
 }

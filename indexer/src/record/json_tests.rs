@@ -94,7 +94,7 @@ fn every_fault_is_told_apart_and_located() {
         ),
         (b"{\"text\":\"x\",\"text\":\"y\"}", "field twice", 17),
         (b"{\"text\":\"a\xff\"}", "not UTF-8", 10),
-        (b"{\"text\":\"\\ud800\"}", "lone surrogate", 14),
+        (b"{\"text\":\"\\ud800\"}", "lone surrogate", 15),
         (b"{\"text\":\"\\udc00x\"}", "lone surrogate", 14),
         (b"{\"text\":\"\\ud800\\u0041\"}", "lone surrogate", 20),
     ];
@@ -120,4 +120,50 @@ fn deep_nesting_in_unwanted_fields_is_no_fault_and_no_overflow() {
     assert_eq!(good(&deep).0, "y");
     let deep = format!("{{\"meta\":{}", "{\"pile_set_name\":".repeat(100_000));
     assert!(read(deep.as_bytes()).is_err());
+}
+
+proptest::proptest! {
+    /// Whatever an object holds, the fields are those that a whole parse finds.
+    #[test]
+    fn equals_a_whole_parse(
+        text in ".*", domain in ".*", other in ".*", key in "[a-z_.\\\\\"é]{0,6}", order in 0usize..6, pretty: bool,
+    ) {
+        let mut meta = serde_json::Map::new();
+        meta.insert(key.clone(), other.clone().into());
+        meta.insert("pile_set_name".into(), domain.clone().into());
+        let fields = [
+            ("text".to_owned(), serde_json::Value::from(text.clone())),
+            ("meta".to_owned(), meta.into()),
+            (format!("x{key}"), serde_json::json!([{"text": other}, null, -1.5e-7])),
+        ];
+        let mut line = String::from("{");
+        for i in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][order] {
+            let (name, value) = &fields[i];
+            let name = serde_json::Value::from(name.as_str());
+            let value = if pretty { format!("{value:#}") } else { value.to_string() };
+            line += &format!("{}{name}: {value}", if line.len() > 1 { "," } else { "" });
+        }
+        line += "}";
+        let whole: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let (got_text, got_domain) = good(&line);
+        proptest::prop_assert_eq!(Some(got_text.as_str()), whole["text"].as_str());
+        proptest::prop_assert_eq!(got_domain.as_deref(), whole["meta"]["pile_set_name"].as_str());
+    }
+
+    /// Any bytes give fields or a fault inside the line, and agree with a whole parse on whether they are JSON.
+    #[test]
+    fn any_bytes_are_read_or_refused(mut line in proptest::collection::vec(proptest::num::u8::ANY, 0..60), cut: bool) {
+        if cut {
+            let good = br#"{"text":"a\u00e9\n","meta":{"pile_set_name":"web"},"n":[1,2.5,{"x":null}]}"#;
+            let at = line.first().map_or(0, |b| usize::from(*b) % good.len());
+            let mut mixed = good.to_vec();
+            mixed.splice(at..(at + 2).min(good.len()), line.iter().copied().skip(1).take(2));
+            line = mixed;
+        }
+        let whole = serde_json::from_slice::<serde_json::Value>(&line);
+        match read(&line) {
+            Ok((text, _)) => proptest::prop_assert_eq!(Some(text.as_str()), whole.unwrap()["text"].as_str()),
+            Err(e) => proptest::prop_assert!(e.byte <= line.len() as u64),
+        }
+    }
 }
