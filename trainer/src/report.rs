@@ -9,6 +9,7 @@
 
 mod bucket;
 mod collect;
+mod columns;
 mod domains;
 mod error;
 mod number;

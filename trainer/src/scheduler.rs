@@ -8,12 +8,22 @@
 //!
 //! Legend: K domains.
 
+mod ac_odm;
+mod ado;
 mod config;
+mod doge;
 mod error;
 mod fixed;
 mod hds;
+mod logged;
+mod odm;
+mod parameters;
 mod pile;
+mod replay;
 mod saved;
+mod state;
+mod storage;
+mod warm_up;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,9 +33,14 @@ use ::hds::DomainSet;
 use crate::signals::Observation;
 
 pub use self::hds::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
+pub use ac_odm::AcOdmConfig;
+pub use ado::AdoConfig;
 pub use config::{PolicyName, SchedulerConfig};
+pub use doge::DogeConfig;
 pub use error::PolicyError;
 pub use fixed::{FixedConfig, FixedMixture};
+pub use logged::LoggedConfig;
+pub use odm::OdmConfig;
 pub use pile::pile_weights;
 
 /// Chooses the weights of every batch of a run.
@@ -135,6 +150,11 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
     match config.policy {
         PolicyName::Fixed => Ok(Box::new(fixed::FixedPolicy::new(&config.fixed, run)?)),
         PolicyName::Hds => Ok(Box::new(hds::HdsPolicy::new(&config.hds, run))),
+        PolicyName::Odm => Ok(Box::new(odm::OdmPolicy::new(&config.odm, run))),
+        PolicyName::AcOdm => Ok(Box::new(ac_odm::AcOdmPolicy::new(&config.ac_odm, run)?)),
+        PolicyName::Ado => Ok(Box::new(ado::AdoPolicy::new(&config.ado, run))),
+        PolicyName::Doge => Ok(Box::new(doge::DogePolicy::new(&config.doge, run)?)),
+        PolicyName::Log => Ok(Box::new(logged::LoggedPolicy::new(&config.log, run)?)),
     }
 }
 

@@ -32,15 +32,7 @@ impl<R: FnMut(&[WordKey])> Scan<'_, R> {
         }) = met
         {
             (at, met) = match class {
-                Class::Single => {
-                    let after = self.meet(next);
-                    if after.is_some_and(|after| after.class == Class::Complex) {
-                        self.stretch(at)
-                    } else {
-                        self.batch.push(WordKey::of_character(character));
-                        (next, after)
-                    }
-                }
+                Class::Single => self.singles(at, character, next),
                 Class::Separator | Class::Apostrophe | Class::MiddleDot => (next, self.meet(next)),
                 Class::Letter | Class::Digit | Class::Underscore => self.word(at),
                 // A mark belongs to the character before; all that can be there are separators.
@@ -60,6 +52,29 @@ impl<R: FnMut(&[WordKey])> Scan<'_, R> {
             }
         }
         at
+    }
+
+    /// Adds a run of one-character words, the first from `at` to `next`. Gives its end and the character there.
+    fn singles(
+        &mut self,
+        mut at: usize,
+        mut single: char,
+        mut next: usize,
+    ) -> (usize, Option<Met>) {
+        loop {
+            let after = self.meet(next);
+            if after.is_some_and(|after| after.class == Class::Complex) {
+                return self.stretch(at);
+            }
+            self.batch.push(WordKey::of_character(single));
+            self.hand_over();
+            match after {
+                Some(after) if after.class == Class::Single => {
+                    (at, single, next) = (next, after.character, after.next);
+                }
+                _ => return (next, after),
+            }
+        }
     }
 
     #[inline(always)]

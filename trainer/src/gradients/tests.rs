@@ -1,3 +1,5 @@
+//! Per-domain gradients equal separate backward passes; sketches are right on average.
+
 use hds::DomainId;
 use tch::{Device, Kind, Tensor, no_grad};
 

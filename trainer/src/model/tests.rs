@@ -1,3 +1,5 @@
+//! Models are repeatable, read and write Hugging Face files, and refuse what does not fit.
+
 use std::fs;
 
 use tch::{Device, Kind, Tensor, no_grad};

@@ -1,3 +1,5 @@
+//! AdamW against its formulas, and its saved state.
+
 use std::collections::HashMap;
 
 use tch::{Kind, Tensor, no_grad};

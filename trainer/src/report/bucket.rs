@@ -136,25 +136,34 @@ impl Column {
     }
 }
 
-/// Centred Gaussian mean over a series, `width` points standard deviation; gaps stay gaps.
+/// A smooth curve through a series: at each point the line fitted to its neighbours, weighted by a
+/// Gaussian of `width` points standard deviation. Gaps stay gaps.
 ///
 /// # Source
-/// Our choice: unlike a running mean it does not lag behind the series, so that a bend stands at its
-/// step.
+/// Local linear regression (Cleveland 1979, with a Gaussian kernel: our choice): unlike a running mean
+/// it neither lags behind the series nor flattens its steep beginning.
 pub fn smooth(values: &[Option<f64>], width: f64) -> Vec<Option<f64>> {
     let reach = (3.0 * width).ceil() as usize;
     let kernel: Vec<f64> = (0..=reach)
         .map(|d| (-0.5 * (d as f64 / width).powi(2)).exp())
         .collect();
-    let mean_at = |i: usize| {
+    let fit_at = |i: usize| {
         let near = i.saturating_sub(reach)..(i + reach + 1).min(values.len());
-        let (sum, mass) = near
-            .filter_map(|j| values[j].map(|v| (v, kernel[i.abs_diff(j)])))
-            .fold((0.0, 0.0), |(s, m), (v, k)| (s + k * v, m + k));
-        sum / mass
+        let near = || {
+            near.clone()
+                .filter_map(|j| Some((j as f64 - i as f64, values[j]?, kernel[i.abs_diff(j)])))
+        };
+        let sum = |of: &dyn Fn(f64, f64) -> f64| near().map(|(d, v, k)| k * of(d, v)).sum::<f64>();
+        let (mass, d, dd) = (sum(&|_, _| 1.0), sum(&|d, _| d), sum(&|d, _| d * d));
+        let (v, dv) = (sum(&|_, v| v), sum(&|d, v| d * v));
+        let determinant = mass * dd - d * d;
+        match determinant > 1e-9 * mass * mass {
+            true => (dd * v - d * dv) / determinant,
+            false => v / mass,
+        }
     };
     (0..values.len())
-        .map(|i| values[i].map(|_| mean_at(i)))
+        .map(|i| values[i].map(|_| fit_at(i)))
         .collect()
 }
 
@@ -204,10 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_keeps_constants_and_gaps() {
+    fn smoothing_keeps_constants_gaps_and_lone_points() {
         let values = [Some(2.0), Some(2.0), None, Some(2.0)];
         let smoothed = smooth(&values, 1.5);
         assert_eq!(smoothed[2], None);
         assert!((smoothed[0].expect("a value") - 2.0).abs() < 1e-12);
+        assert_eq!(smooth(&[None, Some(7.0), None], 2.0)[1], Some(7.0));
+    }
+
+    #[test]
+    fn smoothing_neither_lags_nor_flattens_ends() {
+        let line: Vec<_> = (0..50).map(|i| Some(3.0 - 0.5 * f64::from(i))).collect();
+        for (smoothed, value) in smooth(&line, 4.0).iter().zip(&line) {
+            assert!((smoothed.expect("a value") - value.expect("a value")).abs() < 1e-9);
+        }
     }
 }

@@ -4,11 +4,11 @@
 //! series, evaluations, per-domain figures. Always holds: every K-vector taken in has the header's
 //! length; a step that was logged before is left out and counted; nothing grows with the steps.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::METRICS_FILE;
 use super::bucket::{ColumnId, Timeline};
+use super::columns::Columns;
 use super::domains::DomainFigures;
 use super::error::ReportError;
 use super::reader::{Seen, for_each_record};
@@ -16,8 +16,6 @@ use super::record::{EvalRecord, Maybe, Record, RunRecord, StepRecord};
 
 /// Evaluations kept; beyond, every second one is dropped.
 const EVALUATIONS: usize = 800;
-/// Diagnostics plotted, by name; a policy has a handful.
-const DIAGNOSTICS: usize = 32;
 
 /// A run as its report sees it.
 pub struct Run {
@@ -38,31 +36,6 @@ pub struct Run {
     newest_evaluation: Option<EvalRecord>,
     evaluation_stride: usize,
     evaluations_seen: usize,
-}
-
-/// Columns of the run's timeline.
-pub struct Columns {
-    pub loss: ColumnId,
-    pub learning_rate: ColumnId,
-    pub gradient_norm: ColumnId,
-    pub tokens_per_second: ColumnId,
-    pub step_seconds: ColumnId,
-    pub scheduler_seconds: ColumnId,
-    /// Σ_i a_i r_i of the total reward under the weights in force, the base weights, uniform weights.
-    pub expected_reward: [ColumnId; 3],
-    pub stability: ColumnId,
-    /// ½ Σ_i |a_i − b_i| between the weights in force and the base weights.
-    pub departure: ColumnId,
-    /// exp of the entropy of the weights in force.
-    pub effective_domains: ColumnId,
-    /// Length K each.
-    pub weights: Vec<ColumnId>,
-    pub alignment_raw: Vec<ColumnId>,
-    pub alignment: Vec<ColumnId>,
-    pub diversity: Vec<ColumnId>,
-    pub total: Vec<ColumnId>,
-    /// The policy's diagnostics by name.
-    pub policy: BTreeMap<String, ColumnId>,
 }
 
 /// Sums over the whole run.
@@ -236,7 +209,8 @@ impl Run {
         let last = self.totals.last_step.into_iter();
         let hi = last.chain(self.evaluations.last().map(|e| e.step)).max();
         let lo = lo.unwrap_or(0) as f64;
-        (lo, (hi.unwrap_or(0) as f64).max(lo + 1.0))
+        // At least a step, and more than the rounding of the largest steps there can be.
+        (lo, (hi.unwrap_or(0) as f64).max(lo + 1.0 + lo * 1e-12))
     }
 
     /// Series of an evaluation figure.
@@ -277,95 +251,6 @@ impl Totals {
     }
 }
 
-impl Columns {
-    fn new(timeline: &mut Timeline, domains: usize) -> Self {
-        let mut each = || (0..domains).map(|_| timeline.column(false)).collect();
-        Self {
-            weights: each(),
-            alignment_raw: each(),
-            alignment: each(),
-            diversity: each(),
-            total: each(),
-            loss: timeline.column(true),
-            learning_rate: timeline.column(false),
-            gradient_norm: timeline.column(true),
-            tokens_per_second: timeline.column(true),
-            step_seconds: timeline.column(true),
-            scheduler_seconds: timeline.column(true),
-            expected_reward: [(); 3].map(|()| timeline.column(false)),
-            stability: timeline.column(true),
-            departure: timeline.column(false),
-            effective_domains: timeline.column(false),
-            policy: BTreeMap::new(),
-        }
-    }
-
-    fn add_step(&mut self, timeline: &mut Timeline, record: &StepRecord, base: &[Maybe]) {
-        timeline.add(self.loss, record.loss);
-        timeline.add(self.learning_rate, record.learning_rate);
-        timeline.add(self.gradient_norm, record.gradient_norm);
-        if let Some(timing) = &record.timing {
-            timeline.add(self.tokens_per_second, timing.tokens_per_second);
-            timeline.add(self.step_seconds, timing.step_seconds);
-            timeline.add(self.scheduler_seconds, timing.scheduler_seconds);
-        }
-        add_each(timeline, &self.weights, &record.weights);
-        timeline.add(self.departure, departure(&record.weights, base));
-        timeline.add(self.effective_domains, effective_domains(&record.weights));
-        if let Some(rewards) = &record.rewards {
-            add_each(timeline, &self.alignment_raw, &rewards.alignment_raw);
-            add_each(timeline, &self.alignment, &rewards.alignment);
-            add_each(timeline, &self.diversity, &rewards.diversity);
-            add_each(timeline, &self.total, &rewards.total);
-            timeline.add(self.stability, rewards.stability);
-            let uniform = vec![Some(1.0 / base.len() as f64); base.len()];
-            let [acting, under_base, under_uniform] = self.expected_reward;
-            timeline.add(acting, expected(&record.weights, &rewards.total));
-            timeline.add(under_base, expected(base, &rewards.total));
-            timeline.add(under_uniform, expected(&uniform, &rewards.total));
-        }
-        for (name, value) in record.policy.iter().flatten() {
-            let full = self.policy.len() >= DIAGNOSTICS;
-            if name == "warm_up" || full && !self.policy.contains_key(name) {
-                continue;
-            }
-            let id = *self
-                .policy
-                .entry(name.clone())
-                .or_insert_with(|| timeline.column(true));
-            timeline.add(id, *value);
-        }
-    }
-}
-
-fn add_each(timeline: &mut Timeline, columns: &[ColumnId], values: &[Maybe]) {
-    for (column, value) in columns.iter().zip(values) {
-        timeline.add(*column, *value);
-    }
-}
-
-/// Σ_i a_i r_i.
-fn expected(weights: &[Maybe], rewards: &[Maybe]) -> Maybe {
-    let pairs = weights.iter().zip(rewards);
-    pairs.map(|(a, r)| Some((*a)? * (*r)?)).sum()
-}
-
-/// Total variation distance, ½ Σ_i |a_i − b_i|.
-fn departure(weights: &[Maybe], base: &[Maybe]) -> Maybe {
-    let pairs = weights.iter().zip(base);
-    let sum: Maybe = pairs.map(|(a, b)| Some(((*a)? - (*b)?).abs())).sum();
-    sum.map(|s| s / 2.0)
-}
-
-/// exp(−Σ_i a_i ln a_i).
-fn effective_domains(weights: &[Maybe]) -> Maybe {
-    let terms = weights.iter();
-    let sum: Maybe = terms
-        .map(|a| a.map(|a| if a > 0.0 { -a * a.ln() } else { 0.0 }))
-        .sum();
-    sum.map(f64::exp)
-}
-
 fn check_length(field: &str, got: usize, want: usize) -> Result<(), String> {
     if got == want {
         return Ok(());
@@ -373,4 +258,59 @@ fn check_length(field: &str, got: usize, want: usize) -> Result<(), String> {
     Err(format!(
         "{field} has {got} values, but the run has {want} domains"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic::Synthetic;
+    use std::fs;
+    use tempfile::TempDir;
+
+    fn read(lines: &[String]) -> Run {
+        let folder = TempDir::new().expect("a temporary folder");
+        fs::write(folder.path().join(METRICS_FILE), lines.concat()).expect("written");
+        read_run(folder.path()).expect("a run")
+    }
+
+    #[test]
+    fn many_evaluations_are_thinned_and_the_last_one_stays() {
+        let run = Synthetic::new(2, 4000);
+        let lines = std::iter::once(run.run()).chain((0..=3001).map(|step| run.evaluation(step)));
+        let read = read(
+            &lines
+                .map(|record| format!("{record}\n"))
+                .collect::<Vec<_>>(),
+        );
+        let steps: Vec<u64> = read.evaluations.iter().map(|e| e.step).collect();
+        assert!(steps.len() <= EVALUATIONS + 1, "{}", steps.len());
+        assert_eq!(steps[..3], [0, 4, 8]);
+        assert_eq!(steps.last(), Some(&3001));
+        assert!((read.totals.evaluation_seconds - 3002.0 * 4.2).abs() < 1e-6);
+    }
+
+    #[test]
+    fn figures_of_a_domain_begin_where_the_warm_up_ends() {
+        let run = Synthetic::new(3, 200);
+        assert_eq!(run.warmup_steps, 4);
+        let mut lines = vec![run.run(), run.evaluation(0)];
+        lines.extend((0..4).map(|step| run.step(step)));
+        lines.push(run.evaluation(4));
+        lines.extend((4..200).map(|step| run.step(step)));
+        lines.push(run.evaluation(200));
+        let read = read(
+            &lines
+                .iter()
+                .map(|record| format!("{record}\n"))
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(read.warm_up_end(), Some(4));
+        let loss = |steps| run.evaluation(steps)["losses"][1].as_f64().expect("a loss");
+        let domain = &read.domains[1];
+        assert_eq!(domain.held_out.first, Some((0, loss(0))));
+        assert_eq!(domain.gain(), Some(loss(4) - loss(200)));
+        let mean = (4..200).map(|step| run.weights(step)[1]).sum::<f64>() / 196.0;
+        let ratio = domain.weight_ratio().expect("a ratio");
+        assert!((ratio - mean / run.base_weights()[1]).abs() < 1e-12);
+    }
 }

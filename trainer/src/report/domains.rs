@@ -103,7 +103,13 @@ impl DomainFigures {
     /// Mean weight after the warm-up over the base weight.
     pub fn weight_ratio(&self) -> Maybe {
         let (weight, base) = (self.weight.get()?, self.base?);
-        (weight > 0.0 && base > 0.0).then(|| weight / base)
+        let ratio = (weight > 0.0 && base > 0.0).then(|| weight / base)?;
+        // What rounding leaves of equal weights must not rank domains.
+        Some(if (ratio - 1.0).abs() < 1e-9 {
+            1.0
+        } else {
+            ratio
+        })
     }
 
     /// Nats per token that the held-out loss fell since the policy took over.

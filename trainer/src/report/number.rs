@@ -114,7 +114,8 @@ fn seconds(value: f64) -> String {
             let (minutes, rest) = (whole / 60 % 60, whole % 60);
             let sign = if value < 0.0 { "−" } else { "" };
             match (days, hours) {
-                (0, 0) => format!("{sign}{minutes} min {rest} s"),
+                (0, 0) if minutes < 10 => format!("{sign}{minutes} min {rest} s"),
+                (0, 0) => format!("{sign}{} min", (size / 60.0).round()),
                 (0, _) => format!("{sign}{hours} h {minutes} min"),
                 _ => format!("{sign}{days} d {hours} h"),
             }

@@ -81,7 +81,10 @@ impl<'a> View<'a> {
 
     /// Height of a plot whose lines have a label each.
     pub fn labelled_height(&self) -> f64 {
-        (self.order.len() as f64 * 13.5 + 10.0).max(260.0)
+        match self.labels_fit() {
+            true => (self.order.len() as f64 * 13.5 + 10.0).max(260.0),
+            false => 420.0,
+        }
     }
 
     /// Whether each domain can have a label of its own beside a plot.

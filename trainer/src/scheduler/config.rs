@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ac_odm::AcOdmConfig;
+use super::ado::AdoConfig;
+use super::doge::DogeConfig;
 use super::error::PolicyError;
 use super::fixed::FixedConfig;
 use super::hds::HdsConfig;
+use super::logged::LoggedConfig;
+use super::odm::OdmConfig;
 
 /// The policies there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +19,16 @@ pub enum PolicyName {
     Hds,
     /// The same weights at every step.
     Fixed,
+    /// Online Data Mixing, an Exp3 bandit on losses.
+    Odm,
+    /// AC-ODM, a deterministic actor-critic on alignment.
+    AcOdm,
+    /// Adaptive Data Optimization, forecasts of learning speed.
+    Ado,
+    /// DoGE used online, exponentiated gradient on alignment with a target.
+    Doge,
+    /// The weights of another run, from its log.
+    Log,
 }
 
 /// `[scheduler]`.
@@ -26,6 +41,16 @@ pub struct SchedulerConfig {
     pub hds: HdsConfig,
     /// Options of `policy = "fixed"`.
     pub fixed: FixedConfig,
+    /// Options of `policy = "odm"`.
+    pub odm: OdmConfig,
+    /// Options of `policy = "ac_odm"`.
+    pub ac_odm: AcOdmConfig,
+    /// Options of `policy = "ado"`.
+    pub ado: AdoConfig,
+    /// Options of `policy = "doge"`.
+    pub doge: DogeConfig,
+    /// Options of `policy = "log"`.
+    pub log: LoggedConfig,
 }
 
 impl Default for SchedulerConfig {
@@ -34,6 +59,11 @@ impl Default for SchedulerConfig {
             policy: PolicyName::Hds,
             hds: HdsConfig::default(),
             fixed: FixedConfig::default(),
+            odm: OdmConfig::default(),
+            ac_odm: AcOdmConfig::default(),
+            ado: AdoConfig::default(),
+            doge: DogeConfig::default(),
+            log: LoggedConfig::default(),
         }
     }
 }
@@ -47,6 +77,11 @@ impl SchedulerConfig {
         match self.policy {
             PolicyName::Hds => self.hds.validate(),
             PolicyName::Fixed => self.fixed.validate(),
+            PolicyName::Odm => self.odm.validate(),
+            PolicyName::AcOdm => self.ac_odm.validate(),
+            PolicyName::Ado => self.ado.validate(),
+            PolicyName::Doge => self.doge.validate(),
+            PolicyName::Log => self.log.validate(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use hds::MixtureError;
+use hds::weight_log::WeightLogError;
 use thiserror::Error;
 
 /// Why a policy cannot be made, fed, saved or restored.
@@ -58,5 +59,11 @@ pub enum PolicyError {
         got: String,
         /// What was expected.
         want: String,
+    },
+    /// A weight log that cannot be replayed.
+    #[error("scheduler.log.file: {source}")]
+    WeightLog {
+        /// What is wrong.
+        source: Box<WeightLogError>,
     },
 }

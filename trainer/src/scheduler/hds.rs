@@ -16,11 +16,8 @@
 mod agent;
 mod config;
 mod network;
-mod replay;
 mod simplex;
 mod sizing;
-mod state;
-mod storage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,11 +29,13 @@ use tch::{Device, Kind, Tensor};
 pub use config::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
 
 use super::error::PolicyError;
+use super::replay::{Replay, RowLayout, Transition};
+use super::state::{DOMAIN_FEATURES, State, StateEncoder};
+use super::storage::{self, Parts};
+use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
 use agent::{Agent, Minibatch, UpdateReport};
-use replay::{Replay, RowLayout, Transition};
-use state::{State, StateEncoder};
 
 /// The agent with its memory.
 pub(super) struct HdsPolicy {
@@ -99,21 +98,13 @@ impl HdsPolicy {
         }
     }
 
-    /// Base weights with noise, clipped at 0 and renormalised.
     fn warm_up_weights(&self, step: u64) -> Vec<f64> {
-        let mut noise = RandomStream::new(self.seed, Purpose::WarmUp).sequence(step);
-        let mut weights: Vec<f64> = self
-            .base_weights
-            .iter()
-            .map(|base| (base + self.config.warm_up_noise * noise.next_normal()).max(0.0))
-            .collect();
-        let sum: f64 = weights.iter().sum();
-        if sum > 0.0 {
-            weights.iter_mut().for_each(|w| *w /= sum);
-            weights
-        } else {
-            self.base_weights.clone()
-        }
+        noisy_base_weights(
+            &self.base_weights,
+            self.config.warm_up_noise,
+            self.seed,
+            step,
+        )
     }
 
     /// A draw of the learnt policy; `None` if the network's output is not finite.
@@ -263,23 +254,36 @@ impl Policy for HdsPolicy {
     }
 
     fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+        let agent = &self.agent;
+        let optimizers = [
+            ("actor", &agent.actor_optimizer),
+            ("critics", &agent.critic_optimizer),
+            ("temperature", &agent.temperature_optimizer),
+        ];
         storage::save(
             folder,
             self.name(),
             &self.progress,
-            &self.agent,
+            &parts(agent),
+            &optimizers,
             &self.replay,
         )
     }
 
     fn restore(&mut self, folder: &Path) -> Result<(), PolicyError> {
         let name = self.name();
-        let progress = storage::restore(folder, name, &mut self.agent, &mut self.replay)?;
+        let restored = storage::restore(folder, name, &parts(&self.agent))?;
+        let agent = &mut self.agent;
+        let optimizers = vec![
+            ("actor", &mut agent.actor_optimizer),
+            ("critics", &mut agent.critic_optimizer),
+            ("temperature", &mut agent.temperature_optimizer),
+        ];
+        let progress: Progress = restored.into_parts(folder, optimizers, &mut self.replay)?;
         let domains = self.base_weights.len();
         let globals = 2 * self.layers + 1;
         let fits = |state: &State| {
-            state.domains.len() == domains * state::DOMAIN_FEATURES
-                && state.globals.len() == globals
+            state.domains.len() == domains * DOMAIN_FEATURES && state.globals.len() == globals
         };
         if progress.encoder.domains() != domains
             || progress.last_good.len() != domains
@@ -306,6 +310,18 @@ impl Policy for HdsPolicy {
 
     fn preset(&self) -> &'static str {
         self.config.preset.name()
+    }
+}
+
+/// What of the agent is saved as tensors.
+fn parts(agent: &Agent) -> Parts<'_> {
+    Parts {
+        networks: vec![
+            ("actor", &agent.actor.parameters),
+            ("critics", &agent.critics.parameters),
+            ("targets", &agent.targets.parameters),
+        ],
+        tensors: vec![("log_temperature", &agent.log_temperature)],
     }
 }
 

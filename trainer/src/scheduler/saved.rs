@@ -82,3 +82,24 @@ pub(super) fn read<T: DeserializeOwned>(
     }
     serde_json::from_value(saved.state).map_err(|e| file_error(&path, e))
 }
+
+/// Checks that a vector of a saved state has the run's length.
+///
+/// # Errors
+/// If not; names the field.
+pub(super) fn check_length(
+    folder: &Path,
+    field: &str,
+    got: usize,
+    want: usize,
+) -> Result<(), PolicyError> {
+    if got == want {
+        return Ok(());
+    }
+    Err(PolicyError::State {
+        path: path_in(folder),
+        field: format!("length of {field}"),
+        got: got.to_string(),
+        want: want.to_string(),
+    })
+}

@@ -1,3 +1,5 @@
+//! Tensor files come back equal; damaged and hostile ones are refused.
+
 use std::collections::BTreeMap;
 use std::fs;
 

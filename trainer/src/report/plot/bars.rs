@@ -66,7 +66,7 @@ pub fn share_bars(title: &str, note: &str, bars: &[ShareBar], empty: &str) -> Ma
                 }
             }
             ul.legend {
-                li { svg width="22" height="10" { rect.bar.m0 width="22" height="10" rx="2" {} } "share of the sequences drawn" }
+                li { svg width="22" height="10" { rect.bar width="22" height="10" rx="2" {} } "share of the sequences drawn" }
                 li { svg width="8" height="12" { line.base x1="4" x2="4" y1="0" y2="12" {} } "base weight" }
                 li { svg width="10" height="10" { circle.last cx="5" cy="5" r="3.5" {} } "weight at the last step" }
             }

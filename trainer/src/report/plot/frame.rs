@@ -120,14 +120,14 @@ impl Frame<'_> {
             return html! {};
         };
         let (anchor, dx) = if place > 0.7 {
-            ("end", -5)
+            ("end", 3)
         } else {
-            ("start", 5)
+            ("start", -3)
         };
         html! {
             g.warm {
                 line x1=(percent(place)) x2=(percent(place)) y1="0" y2=(self.height) {}
-                text x=(percent(place)) dx=(dx) y="10" text-anchor=(anchor) { "warm-up ends" }
+                text x=(percent(place)) dx=(dx) y="-3" text-anchor=(anchor) { "warm-up ends" }
             }
         }
     }

@@ -62,7 +62,11 @@ struct Range {
 impl Heatmap<'_> {
     /// Height of a plot of so many rows, in pixels.
     pub fn height(rows: usize) -> f64 {
-        rows as f64 * if rows > 40 { 11.0 } else { 15.0 }
+        let rows = rows as f64;
+        match rows {
+            _ if rows > 40.0 => rows * 11.0,
+            _ => rows * (300.0 / rows).clamp(15.0, 26.0),
+        }
     }
 
     /// The figure, or a sentence that says why there is none.
@@ -206,7 +210,7 @@ impl Heatmap<'_> {
                 span { "≤ " (value(0.0)) }
                 span.shades { @for level in 0..LEVELS { i class=(self.class(level)) {} } }
                 span { "≥ " (value(1.0)) }
-                @if self.shading != Shading::Sequential { span.note { "pale: " (value(0.5)) } }
+                @if self.shading != Shading::Sequential { span.note { "middle: " (value(0.5)) } }
             }
         }
     }

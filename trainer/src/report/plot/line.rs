@@ -151,7 +151,7 @@ impl LinePlot<'_> {
             }
         };
         let below = html! {
-            @if !self.frame.end_labels && self.lines.len() > 1 { (self.legend()) }
+            @if self.wants_legend() { (self.legend()) }
         };
         let readout = self.readout(&scales);
         self.frame.render(
@@ -234,6 +234,12 @@ impl LinePlot<'_> {
                 }
             }
         }
+    }
+
+    /// Names at the lines' ends need none, and the domains have theirs at the top of the page.
+    fn wants_legend(&self) -> bool {
+        let domains = self.lines.iter().any(|line| line.domain().is_some());
+        !self.frame.end_labels && !domains && self.lines.len() > 1
     }
 
     fn legend(&self) -> Markup {

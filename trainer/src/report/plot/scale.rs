@@ -47,6 +47,28 @@ impl Scale {
         hi.is_finite().then_some(Self { lo, hi, log })
     }
 
+    /// The same axis with 4 % more at both ends, for plots whose marks have a size.
+    pub fn with_margin(self) -> Self {
+        match self.log {
+            true => {
+                let pad = (self.hi / self.lo).powf(0.04);
+                Self {
+                    lo: self.lo / pad,
+                    hi: self.hi * pad,
+                    ..self
+                }
+            }
+            false => {
+                let pad = 0.04 * (self.hi - self.lo);
+                Self {
+                    lo: self.lo - pad,
+                    hi: self.hi + pad,
+                    ..self
+                }
+            }
+        }
+    }
+
     /// 0 at `lo`, 1 at `hi`; `None` for what the axis cannot show.
     pub fn place(self, value: f64) -> Option<f64> {
         let at = match self.log {

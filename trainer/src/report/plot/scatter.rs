@@ -41,8 +41,9 @@ type Rectangle = (f64, f64, f64, f64);
 impl ScatterPlot<'_> {
     /// The figure, or a sentence that says why there is none.
     pub fn render(&self) -> Markup {
-        let across = Scale::logarithmic(self.points.iter().flat_map(|p| [p.across, 1.0]));
-        let up = Scale::linear(self.points.iter().map(|p| p.up), false);
+        let across = self.points.iter().flat_map(|p| [p.across, 1.0]);
+        let across = Scale::logarithmic(across).map(Scale::with_margin);
+        let up = Scale::linear(self.points.iter().map(|p| p.up), false).map(Scale::with_margin);
         let (Some(across), Some(up), false) = (across, up, self.points.is_empty()) else {
             return no_data(self.title, self.empty);
         };
@@ -77,7 +78,7 @@ impl ScatterPlot<'_> {
                             }
                             text.axis x="50%" y=(height + 34.0) { (self.across) }
                         }
-                        text.axis.up x="6" y="13" { (self.up) }
+                        text.axis.up x="-44" y="-9" { (self.up) }
                         @if let Some(one) = across.place(1.0).map(percent) {
                             line.base x1=(one) x2=(one) y1="0" y2=(height) {}
                         }
@@ -113,6 +114,10 @@ impl ScatterPlot<'_> {
             (-9, 4, "end"),
             (0, -9, "middle"),
             (0, 17, "middle"),
+            (7, -6, "start"),
+            (7, 14, "start"),
+            (-7, -6, "end"),
+            (-7, 14, "end"),
         ];
         let mut sides = Vec::new();
         for (point, place) in self.points.iter().zip(places) {
@@ -130,9 +135,9 @@ impl ScatterPlot<'_> {
                 (left, base - LINE + 3.0, left + width, base + 3.0)
             };
             let free = |r: &Rectangle| {
-                r.0 > -20.0
+                r.0 > -4.0
                     && r.2 < NOMINAL_WIDTH + 20.0
-                    && r.1 > 14.0
+                    && r.1 > -4.0
                     && r.3 < self.height
                     && taken
                         .iter()

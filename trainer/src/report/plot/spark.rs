@@ -22,7 +22,7 @@ pub fn sparkline(axis: StepAxis, steps: &[f64], values: &[Option<f64>], domain: 
     let every = steps.len().div_ceil(120).max(1);
     let points = steps.iter().zip(values).step_by(every).map(point);
     html! {
-        svg.spark width="110" height=(height) preserveAspectRatio="none" viewBox={ "0 0 " (WIDTH) " " (height) } aria-hidden="true" {
+        svg.spark width="96" height=(height) preserveAspectRatio="none" viewBox={ "0 0 " (WIDTH) " " (height) } aria-hidden="true" {
             path class={ "ln " (domain_class(domain)) } d=(curve(points)) {}
         }
     }

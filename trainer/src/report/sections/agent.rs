@@ -19,7 +19,7 @@ pub fn render(view: &View) -> Markup {
     html! {
         section id="agent" {
             h2 { "How the agent learnt" }
-            div.grid {
+            div.grid.small {
                 @if names.is_empty() {
                     (no_data("Diagnostics", &format!("policy {} logs none", view.run.header.policy)))
                 }
@@ -47,7 +47,11 @@ fn diagnostic(view: &View, index: usize, name: &str) -> Markup {
             "of the distribution the weights are drawn from, in nats",
             Vertical::Linear,
         ),
-        "updates" => ("Gradient updates", "", Vertical::FromZero),
+        "updates" => (
+            "Gradient updates",
+            "since the run began",
+            Vertical::FromZero,
+        ),
         other => (other, "", Vertical::LinearFirst),
     };
     let column = view.run.columns.policy[name];
@@ -64,7 +68,10 @@ fn diagnostic(view: &View, index: usize, name: &str) -> Markup {
         steps_name: "steps",
         lines: vec![line],
         vertical,
-        format: Format::Plain,
+        format: match name {
+            "updates" => Format::Count,
+            _ => Format::Plain,
+        },
         empty: "no finite value was logged (the agent may not have been updated yet)",
     }
     .render()

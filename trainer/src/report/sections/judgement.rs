@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use super::View;
 use crate::report::bucket::smooth;
 use crate::report::domains::DomainFigures;
-use crate::report::number::Format;
-use crate::report::plot::{Line, LinePlot, Look, ScatterPlot, ScatterPoint, Vertical};
+use crate::report::number::{Format, plain};
+use crate::report::plot::{Line, LinePlot, Look, ScatterPlot, ScatterPoint, Vertical, no_data};
 use crate::report::rank::spearman;
 use crate::report::record::Maybe;
 
@@ -15,11 +15,8 @@ pub fn render(view: &View) -> Markup {
     html! {
         section id="judgement" {
             h2 { "Was it right?" }
-            div.grid {
-                (expected_reward(view))
-                (favoured_and_paid(view))
-                (favoured_and_learnt(view))
-            }
+            div.grid { (expected_reward(view)) }
+            div.grid { (favoured_and_paid(view)) (favoured_and_learnt(view)) }
         }
     }
 }
@@ -101,11 +98,11 @@ fn scatter(
     let point = |(rank, d): (usize, &'_ DomainFigures)| Some((rank, d.weight_ratio()?, value(d)?));
     let found: Vec<_> = view.domains().enumerate().filter_map(point).collect();
     let (across, ups): (Vec<f64>, Vec<f64>) = found.iter().map(|(_, x, y)| (*x, *y)).unzip();
+    if !found.is_empty() && across.iter().all(|ratio| *ratio == 1.0) {
+        return no_data(title, "the weights stayed at the base weights");
+    }
     let note = match spearman(&across, &ups) {
-        Some(rho) => format!(
-            "{note}; rank correlation {}",
-            crate::report::number::plain(rho, 2)
-        ),
+        Some(rho) => format!("{note}; rank correlation {}", plain(rho, 2)),
         None => note.to_owned(),
     };
     let point = |(rank, across, up): (usize, f64, f64)| ScatterPoint {

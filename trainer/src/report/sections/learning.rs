@@ -12,13 +12,9 @@ pub fn render(view: &View) -> Markup {
     html! {
         section id="learning" {
             h2 { "What the model learnt" }
-            div.grid {
-                (training_loss(view))
-                (held_out(view))
-                (held_out_domains(view))
-                (learning_rate(view))
-                (gradient_norm(view))
-            }
+            div.grid { (training_loss(view)) (held_out(view)) }
+            div.grid { (held_out_domains(view)) }
+            div.grid { (learning_rate(view)) (gradient_norm(view)) }
         }
     }
 }
@@ -26,8 +22,8 @@ pub fn render(view: &View) -> Markup {
 fn training_loss(view: &View) -> Markup {
     let loss = view.run.columns.loss;
     let means = view.run.means(loss);
-    // Two hundredths of the run: enough to see the trend, short enough to see a bend.
-    let smoothed = smooth(&means, (means.len() as f64 * 0.02).max(1.0));
+    // A hundredth of the run: enough to see the trend, short enough to see a bend.
+    let smoothed = smooth(&means, (means.len() as f64 * 0.01).max(1.0));
     let mut raw = Line::new("per step", Look::Pale, means);
     raw.spread = view.run.timeline.spread(loss);
     let note = match view.run.timeline.width() {

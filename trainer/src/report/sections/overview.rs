@@ -49,7 +49,10 @@ fn warnings(view: &View) -> Vec<String> {
         ));
     }
     if seen.cut {
-        warnings.push("The last line of the log was cut short and is left out.".to_owned());
+        warnings.push(
+            "The last line of the log is incomplete (cut short, or being written) and is left out."
+                .to_owned(),
+        );
     }
     if totals.repeated_steps > 0 {
         let steps = grouped(totals.repeated_steps);
@@ -91,7 +94,7 @@ fn tiles(view: &View) -> Vec<Markup> {
     let count = |value: Option<u64>| Format::Count.write_maybe(value.map(|v| v as f64));
     vec![
         perplexity_tile(view, "Macro perplexity", |e| e.macro_perplexity),
-        perplexity_tile(view, "Base-weighted perplexity", |e| e.base_perplexity),
+        perplexity_tile(view, "Base perplexity", |e| e.base_perplexity),
         tile("Tokens", Format::Count.write(totals.tokens as f64), batch),
         tile(
             "Steps",
@@ -135,7 +138,7 @@ fn perplexity_tile(view: &View, name: &str, value: impl Fn(&EvalRecord) -> Maybe
         .iter()
         .fold(last, |best, p| if p.1 < best.1 { p } else { best });
     let best = match best.0 == last.0 {
-        true => "its best".to_owned(),
+        true => "the best".to_owned(),
         false => format!(
             "best {} at step {}",
             Format::Plain.write(best.1),

@@ -20,8 +20,8 @@ pub fn render(view: &View) -> Markup {
                 (map("alignment", "Alignment", "as it enters the total: does a domain's gradient help the others?", &columns.alignment, Shading::Diverging))
                 (map("alignment-raw", "Alignment, raw", "as the formula gives it", &columns.alignment_raw, Shading::Diverging))
                 (map("diversity", "Lexical diversity", "as it enters the total", &columns.diversity, Shading::Sequential))
-                (stability(view))
             }
+            div.grid { (stability(view)) }
         }
     }
 }

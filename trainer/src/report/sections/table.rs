@@ -38,7 +38,7 @@ pub fn render(view: &View) -> Markup {
                 table {
                     thead {
                         tr.groups {
-                            th {} th colspan="5" { "Weight" } th colspan="2" { "Drawn" } th colspan="2" { "Text" }
+                            th {} th colspan="5" { "Weight" } th colspan="4" { "Drawn" }
                             th colspan="5" { "Held-out perplexity" }
                         }
                         tr {

@@ -1,4 +1,4 @@
-//! What the agent did: the weights over time, against the base weights, and what was drawn.
+//! What the policy did: the weights over time, against the base weights, and what was drawn.
 
 use maud::{Markup, html};
 
@@ -14,14 +14,12 @@ use crate::report::record::Maybe;
 pub fn render(view: &View) -> Markup {
     html! {
         section id="weights" {
-            h2 { "What the agent did" }
+            h2 { "What the policy did" }
+            div.grid { (stacked(view)) (ratio(view)) }
+            div.grid { (lines(view)) }
             div.grid {
-                (stacked(view))
-                (ratio(view))
-                (lines(view))
-                (departure(view))
-                (effective_domains(view))
                 (drawn(view))
+                div.column { (departure(view)) (effective_domains(view)) }
             }
             h3 { "Weight of each domain" span.note { "from 0; dashed: base weight → last weight" } }
             (panels(view))

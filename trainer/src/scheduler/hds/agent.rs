@@ -1,8 +1,8 @@
 //! Soft actor-critic: actor, twin critics with targets, temperature, and one update of all.
 //!
 //! In: minibatches of the replay and standard normal noise. Out: better networks, and what the update
-//! showed. Always holds: an update whose losses or gradients are not finite changes nothing; the same
-//! minibatches and noise give the same networks, bit for bit on one device and thread count.
+//! showed. Always holds: no loss or gradient that is not finite is ever applied: the update ends there;
+//! the same minibatches and noise give the same networks, bit for bit on one device and thread count.
 //!
 //! Legend: B minibatch, K domains, G run features.
 //!
@@ -14,11 +14,11 @@
 
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::super::replay::{Replay, RowLayout};
+use super::super::state::DOMAIN_FEATURES;
 use super::config::{Coupling, EntropyTarget, HdsConfig};
 use super::network::{Network, NetworkShape};
-use super::replay::{Replay, RowLayout};
 use super::simplex::{Draw, Floor, LogisticNormal, greatest_entropy};
-use super::state::DOMAIN_FEATURES;
 use crate::optimizer::{AdamW, AdamWConfig, Parameter};
 
 /// Bounds of the actor's outputs, smooth: |μ| < 6 keeps ratios of weights within e^12, and ln σ in
@@ -51,7 +51,7 @@ pub(super) struct Minibatch {
 }
 
 impl Minibatch {
-    /// The rows at `places`, with the rewards moved by `center` and divided by `scale`.
+    /// The rows at `places`.
     pub(super) fn gather(
         replay: &Replay,
         layout: RowLayout,
@@ -172,8 +172,8 @@ impl Agent {
             layout,
             device,
             kind,
-            actor_optimizer: AdamW::new(actor.optimized(), adam),
-            critic_optimizer: AdamW::new(critics.optimized(), adam),
+            actor_optimizer: AdamW::new(actor.parameters.optimized(), adam),
+            critic_optimizer: AdamW::new(critics.parameters.optimized(), adam),
             temperature_optimizer: AdamW::new(vec![temperature], adam),
             actor,
             critics,
@@ -184,7 +184,10 @@ impl Agent {
 
     /// Parameters of the five networks together.
     pub(super) fn parameters(&self) -> u64 {
-        self.actor.parameters() + self.critics.parameters() + self.targets.parameters()
+        [&self.actor, &self.critics, &self.targets]
+            .map(|network| network.parameters.count())
+            .iter()
+            .sum()
     }
 
     /// α.
@@ -243,9 +246,9 @@ impl Agent {
         let critic_loss = (values.fit - goal).square().mean(None::<Kind>) * 2.0;
         report.critic_loss = critic_loss.double_value(&[]);
         report.value = values.total.mean(None::<Kind>).double_value(&[]);
-        let leaves = self.critics.leaves();
+        let leaves = self.critics.parameters.leaves();
         let gradients = Tensor::run_backward(&[critic_loss], &leaves, false, false);
-        if !report.critic_loss.is_finite() || !self.critics.set_gradients(&gradients) {
+        if !report.critic_loss.is_finite() || !self.critics.parameters.set_gradients(&gradients) {
             return report;
         }
         self.critic_optimizer.step(self.learning_rate);
@@ -253,14 +256,16 @@ impl Agent {
         let (actor_loss, log_density) = self.actor_loss(batch, noise_bk);
         report.actor_loss = actor_loss.double_value(&[]);
         report.entropy = -log_density;
-        let leaves = self.actor.leaves();
+        let leaves = self.actor.parameters.leaves();
         let gradients = Tensor::run_backward(&[actor_loss], &leaves, false, false);
-        if !report.actor_loss.is_finite() || !self.actor.set_gradients(&gradients) {
+        if !report.actor_loss.is_finite() || !self.actor.parameters.set_gradients(&gradients) {
             return report;
         }
         self.actor_optimizer.step(self.learning_rate);
         self.learn_temperature(log_density);
-        self.targets.approach(&self.critics, self.polyak);
+        self.targets
+            .parameters
+            .approach(&self.critics.parameters, self.polyak);
         report.applied = true;
         report
     }

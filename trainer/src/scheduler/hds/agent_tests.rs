@@ -2,8 +2,8 @@
 //! the temperature.
 
 use super::*;
-use crate::scheduler::hds::replay::Transition;
-use crate::scheduler::hds::state::State;
+use crate::scheduler::replay::Transition;
+use crate::scheduler::state::State;
 
 const LAYOUT: RowLayout = RowLayout {
     domains: 3,
@@ -59,7 +59,7 @@ fn agent(coupling: Coupling, normalize_rewards: bool) -> Agent {
         (&agent.critics, 1.0),
         (&agent.targets, 2.0),
     ] {
-        for (i, leaf) in network.leaves().into_iter().enumerate() {
+        for (i, leaf) in network.parameters.leaves().into_iter().enumerate() {
             let n = leaf.numel();
             let values: Vec<f64> = wave(i as f64 + shift, n).iter().map(|v| 0.4 * v).collect();
             no_grad(|| {
@@ -169,9 +169,14 @@ fn the_policy_losss_gradient_matches_finite_differences() {
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let mut agent = agent(coupling, true);
         let loss = |agent: &Agent| agent.actor_loss(&batch, &noise(2.0, 4)).0;
-        let gradients = Tensor::run_backward(&[loss(&agent)], &agent.actor.leaves(), false, false);
-        assert!(agent.actor.set_gradients(&gradients));
-        for parameter in agent.actor.optimized() {
+        let gradients = Tensor::run_backward(
+            &[loss(&agent)],
+            &agent.actor.parameters.leaves(),
+            false,
+            false,
+        );
+        assert!(agent.actor.parameters.set_gradients(&gradients));
+        for parameter in agent.actor.parameters.optimized() {
             let flat = parameter.tensor.detach();
             for i in (0..flat.numel() as i64).step_by(41) {
                 let mut entry = flat.get(i);
@@ -199,7 +204,7 @@ fn an_update_moves_critics_actor_temperature_and_targets() {
     let mut agent = agent(Coupling::Factored, true);
     let probe = |agent: &Agent| {
         [&agent.actor, &agent.critics, &agent.targets]
-            .map(|network| numbers(&network.named()[0].1)[0])
+            .map(|network| numbers(&network.parameters.named()[0].1)[0])
     };
     let batch = Minibatch::gather(&replay, LAYOUT, &places, Device::Cpu, Kind::Double);
     let (before, temperature) = (probe(&agent), agent.temperature());
@@ -242,7 +247,7 @@ fn an_update_with_numbers_that_are_not_finite_changes_nothing() {
     let all = |agent: &Agent| -> Vec<f64> {
         [&agent.actor, &agent.critics, &agent.targets]
             .into_iter()
-            .flat_map(Network::leaves)
+            .flat_map(|network| network.parameters.leaves())
             .flat_map(numbers)
             .chain([agent.temperature()])
             .collect()
@@ -255,7 +260,7 @@ fn an_update_with_numbers_that_are_not_finite_changes_nothing() {
 
 #[test]
 fn the_temperature_settles_at_a_target_that_can_be_met_and_not_at_the_papers() {
-    // K = 6: the greatest entropy is −ln 5! = −4.79 without a floor, above −K; so take K = 8, −8.53.
+    // K = 8: the greatest entropy possible is −ln 7! = −8.53, below −K.
     let layout = RowLayout {
         domains: 8,
         globals: 3,

@@ -4,9 +4,7 @@
 //! In: features per domain [B, K, F] and of the run [B, G]. Out: O numbers per domain of each of E
 //! networks side by side, [E, B, K, O]; the twin critics are one [`Network`] with E = 2, which halves
 //! the number of operations, and that is most of what a small agent costs.
-//! Always holds: all parameters lie in two flat tensors, one of the matrices and one of everything
-//! else, so that an optimizer step and target averaging are a few operations whatever the depth; the
-//! same seed and index give the same initial weights on every machine.
+//! Always holds: the same seed and index give the same initial weights on every machine.
 //!
 //! Legend: E members, B batch, K domains, F features of a domain, G features of the run, W width,
 //! H hidden width, N = B·K.
@@ -19,10 +17,9 @@
 //! domain's token beside the projected global features, hidden width 5/2 W (which gives the paper's
 //! 26.5 M for five networks), no dropout (a run must be repeatable).
 
-use hds::random::{Purpose, RandomSequence, RandomStream};
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor};
 
-use crate::optimizer::Parameter;
+use super::super::parameters::{Linear, Maker, Parameters, normalize};
 
 /// Sizes of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,25 +63,6 @@ impl NetworkShape {
             + linear(h, self.outputs);
         total as u64
     }
-}
-
-/// y = x W + b for every member: weight [E, in, out], bias [E, 1, out].
-struct Linear {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Linear {
-    /// [E, N, in] → [E, N, out].
-    fn forward(&self, x: &Tensor) -> Tensor {
-        self.bias.baddbmm(x, &self.weight, 1.0, 1.0)
-    }
-}
-
-/// Layer normalisation over the last dimension.
-fn normalize(x: &Tensor) -> Tensor {
-    let width = x.size().last().copied().unwrap_or(1);
-    x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, 1e-5, false)
 }
 
 struct Block {
@@ -134,61 +112,7 @@ pub(super) struct Network {
     head_tokens: Tensor,
     head_globals: Linear,
     head: [Linear; 3],
-    /// Every parameter by name; they share the storage of the flats.
-    named: Vec<(String, Tensor)>,
-    matrices: Flat,
-    others: Flat,
-}
-
-/// Parameters of one kind end to end, and which of `named` they are.
-struct Flat {
-    tensor: Tensor,
-    members: Vec<usize>,
-}
-
-/// Makes parameters one after another from one random sequence.
-struct Maker {
-    members: usize,
-    named: Vec<(String, Tensor)>,
-    matrices: Vec<usize>,
-    noise: RandomSequence,
-    device: Device,
-    kind: Kind,
-}
-
-impl Maker {
-    fn leaf(&mut self, name: String, values: &[f64], shape: &[usize]) -> Tensor {
-        let shape: Vec<i64> = [self.members]
-            .iter()
-            .chain(shape)
-            .map(|&n| n as i64)
-            .collect();
-        let leaf = Tensor::from_slice(values)
-            .view(shape.as_slice())
-            .to_kind(self.kind)
-            .to_device(self.device)
-            .set_requires_grad(true);
-        self.named.push((name, leaf.shallow_clone()));
-        leaf
-    }
-
-    /// Uniform in ±gain/√`fan_in`; gain 1 is PyTorch's default for a linear layer.
-    fn matrix(&mut self, name: String, from: usize, to: usize, fan_in: usize, gain: f64) -> Tensor {
-        let bound = gain / (fan_in as f64).sqrt();
-        let values: Vec<f64> = (0..self.members * from * to)
-            .map(|_| bound * (2.0 * self.noise.next_unit() - 1.0))
-            .collect();
-        self.matrices.push(self.named.len());
-        self.leaf(name, &values, &[from, to])
-    }
-
-    fn linear(&mut self, name: &str, from: usize, to: usize, gain: f64) -> Linear {
-        let zeros = vec![0.0; self.members * to];
-        Linear {
-            weight: self.matrix(format!("{name}.weight"), from, to, from, gain),
-            bias: self.leaf(format!("{name}.bias"), &zeros, &[1, to]),
-        }
-    }
+    pub(super) parameters: Parameters,
 }
 
 impl Network {
@@ -201,21 +125,10 @@ impl Network {
         device: Device,
         kind: Kind,
     ) -> Self {
-        let mut make = Maker {
-            members: shape.members,
-            named: Vec::new(),
-            matrices: Vec::new(),
-            noise: RandomStream::new(seed, Purpose::Initialization).sequence(index),
-            device,
-            kind,
-        };
+        let mut make = Maker::new(shape.members, seed, index, device, kind);
         let (w, ff, hidden) = (shape.width, shape.feed_forward(), shape.hidden);
         let tokens = make.linear("tokens", shape.features, w, 1.0);
-        let values: Vec<f64> = (0..shape.members * shape.domains * w)
-            .map(|_| 0.5 * make.noise.next_normal())
-            .collect();
-        let name = "domain_embedding".to_owned();
-        let domain_embedding = make.leaf(name, &values, &[1, shape.domains, w]);
+        let domain_embedding = make.normal("domain_embedding", &[1, shape.domains, w], 0.5);
         let globals = make.linear("globals", shape.globals, w, 1.0);
         let blocks = (0..shape.blocks)
             .map(|i| Block {
@@ -232,14 +145,6 @@ impl Network {
             make.linear("head.2", hidden, hidden, 1.0),
             make.linear("head.3", hidden, shape.outputs, 0.01),
         ];
-        let Maker {
-            mut named,
-            matrices,
-            ..
-        } = make;
-        let others = (0..named.len()).filter(|i| !matrices.contains(i)).collect();
-        let matrices = Flat::over(&mut named, matrices);
-        let others = Flat::over(&mut named, others);
         Self {
             shape,
             tokens,
@@ -249,9 +154,7 @@ impl Network {
             head_tokens,
             head_globals,
             head,
-            named,
-            matrices,
-            others,
+            parameters: make.finish(),
         }
     }
 
@@ -289,96 +192,12 @@ impl Network {
             .forward(&x_enh)
             .view([e, b, k, self.shape.outputs as i64])
     }
-
-    /// Every parameter, in a fixed order: what gradients are taken of.
-    pub(super) fn leaves(&self) -> Vec<&Tensor> {
-        self.named.iter().map(|(_, tensor)| tensor).collect()
-    }
-
-    /// Every parameter by name.
-    pub(super) fn named(&self) -> &[(String, Tensor)] {
-        &self.named
-    }
-
-    /// Number of parameters of all members.
-    pub(super) fn parameters(&self) -> u64 {
-        self.shape.members as u64 * self.shape.parameters_each()
-    }
-
-    /// The two flat parameters for an optimizer; only matrices decay.
-    pub(super) fn optimized(&self) -> Vec<Parameter> {
-        [
-            ("matrices", &self.matrices, true),
-            ("others", &self.others, false),
-        ]
-        .into_iter()
-        .map(|(name, flat, decays)| Parameter {
-            name: name.to_owned(),
-            tensor: flat.tensor.shallow_clone(),
-            decays,
-        })
-        .collect()
-    }
-
-    /// Sets the gradients of the flats from those of the leaves, in the order of [`Self::leaves`].
-    /// `false`, and nothing is set, if any is not finite.
-    pub(super) fn set_gradients(&mut self, gradients: &[Tensor]) -> bool {
-        let [matrices, others] = [&self.matrices, &self.others].map(|flat| {
-            let parts: Vec<Tensor> = flat
-                .members
-                .iter()
-                .map(|&i| gradients[i].reshape(-1))
-                .collect();
-            Tensor::cat(&parts, 0)
-        });
-        let sum = matrices.sum(Kind::Double) + others.sum(Kind::Double);
-        let finite = sum.double_value(&[]).is_finite();
-        if finite {
-            no_grad(|| {
-                self.matrices.tensor.grad().copy_(&matrices);
-                self.others.tensor.grad().copy_(&others);
-            });
-        }
-        finite
-    }
-
-    /// Moves towards another network of the same shape: θ ← (1 − rate) θ + rate θ'.
-    pub(super) fn approach(&mut self, other: &Self, rate: f64) {
-        no_grad(|| {
-            for (own, theirs) in [
-                (&self.matrices, &other.matrices),
-                (&self.others, &other.others),
-            ] {
-                let _ = own.tensor.detach().lerp_(&theirs.tensor.detach(), rate);
-            }
-        });
-    }
-}
-
-impl Flat {
-    /// Moves the chosen parameters into one flat leaf with a gradient of zeros.
-    fn over(named: &mut [(String, Tensor)], members: Vec<usize>) -> Self {
-        let parts: Vec<Tensor> = members
-            .iter()
-            .map(|&i| named[i].1.detach().reshape(-1))
-            .collect();
-        let tensor = Tensor::cat(&parts, 0).set_requires_grad(true);
-        (&tensor * 0.0).sum(None::<Kind>).backward();
-        let mut start = 0;
-        for &i in &members {
-            let leaf = &mut named[i].1;
-            let length = leaf.numel() as i64;
-            let place = tensor.detach().narrow(0, start, length).view_as(leaf);
-            leaf.set_data(&place);
-            start += length;
-        }
-        Self { tensor, members }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tch::no_grad;
 
     fn shape() -> NetworkShape {
         NetworkShape {
@@ -403,9 +222,19 @@ mod tests {
     #[test]
     fn parameters_are_as_many_as_the_shape_says() {
         let network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Float);
-        let count: usize = network.leaves().iter().map(|leaf| leaf.numel()).sum();
+        let count: usize = network
+            .parameters
+            .leaves()
+            .iter()
+            .map(|leaf| leaf.numel())
+            .sum();
         assert_eq!(count as u64, 2 * shape().parameters_each());
-        let flat: usize = network.optimized().iter().map(|p| p.tensor.numel()).sum();
+        let flat: usize = network
+            .parameters
+            .optimized()
+            .iter()
+            .map(|p| p.tensor.numel())
+            .sum();
         assert_eq!(flat, count);
     }
 
@@ -415,7 +244,7 @@ mod tests {
         let (features, globals) = inputs(Kind::Float);
         assert_eq!(network.forward(&features, &globals).size(), [2, 2, 3, 2]);
         no_grad(|| {
-            for parameter in network.optimized() {
+            for parameter in network.parameters.optimized() {
                 let _ = parameter.tensor.detach().zero_();
             }
         });
@@ -433,7 +262,7 @@ mod tests {
     fn seed_and_index_decide_the_weights() {
         let first = |seed, index| {
             let network = Network::new(shape(), seed, index, Device::Cpu, Kind::Float);
-            network.named()[0].1.double_value(&[0, 0, 0])
+            network.parameters.named()[0].1.double_value(&[0, 0, 0])
         };
         assert_eq!(first(1, 0), first(1, 0));
         assert_ne!(first(1, 0), first(2, 0));
@@ -448,9 +277,14 @@ mod tests {
             let out = network.forward(&features, &globals);
             (&out * &out + out.sin()).sum(Kind::Double)
         };
-        let gradients = Tensor::run_backward(&[loss(&network)], &network.leaves(), false, false);
-        assert!(network.set_gradients(&gradients));
-        for parameter in network.optimized() {
+        let gradients = Tensor::run_backward(
+            &[loss(&network)],
+            &network.parameters.leaves(),
+            false,
+            false,
+        );
+        assert!(network.parameters.set_gradients(&gradients));
+        for parameter in network.parameters.optimized() {
             let flat = parameter.tensor.detach();
             for i in (0..flat.numel() as i64).step_by(37) {
                 let step = 1e-6;
@@ -478,10 +312,10 @@ mod tests {
             .into_iter()
             .map(Tensor::ones_like)
             .collect();
-        assert!(network.set_gradients(&gradients));
+        assert!(network.parameters.set_gradients(&gradients));
         let _ = gradients[3].fill_(f64::NAN);
-        assert!(!network.set_gradients(&gradients));
-        let kept = network.optimized()[0].tensor.grad();
+        assert!(!network.parameters.set_gradients(&gradients));
+        let kept = network.parameters.optimized()[0].tensor.grad();
         assert_eq!(kept.min().double_value(&[]), 1.0);
     }
 
@@ -489,9 +323,9 @@ mod tests {
     fn averaging_moves_by_its_rate() {
         let mut target = Network::new(shape(), 1, 0, Device::Cpu, Kind::Double);
         let source = Network::new(shape(), 1, 1, Device::Cpu, Kind::Double);
-        let at = |n: &Network| n.named()[0].1.double_value(&[1, 1, 1]);
+        let at = |n: &Network| n.parameters.named()[0].1.double_value(&[1, 1, 1]);
         let (before, goal) = (at(&target), at(&source));
-        target.approach(&source, 0.25);
+        target.parameters.approach(&source.parameters, 0.25);
         assert!((at(&target) - (0.75 * before + 0.25 * goal)).abs() < 1e-12);
     }
 
@@ -509,7 +343,7 @@ mod tests {
                 > 0.0
         );
         no_grad(|| {
-            for leaf in network.leaves() {
+            for leaf in network.parameters.leaves() {
                 let _ = leaf.get(0).fill_(0.5);
             }
         });

@@ -4,9 +4,9 @@
 //! Paper, agent network: width 256, 8 blocks, 8 heads, feed-forward 512; sizing guide: 0.3 % to 1.5 % of the
 //! trained model's parameters a network, 0.5 % the best cost for its benefit.
 
+use super::super::replay::RowLayout;
 use super::agent::{NetworkSizing, shapes};
 use super::config::NetworkSize;
-use super::replay::RowLayout;
 
 const PAPER: NetworkSizing = NetworkSizing {
     width: 256,

@@ -303,7 +303,7 @@ fn a_network_that_is_not_finite_gives_the_last_good_weights_and_says_so() {
     for step in 0..5 {
         weights = policy.next(&rewarded(3, step, &weights)).unwrap().weights;
     }
-    for parameter in policy.agent.actor.optimized() {
+    for parameter in policy.agent.actor.parameters.optimized() {
         let _ = tch::no_grad(|| parameter.tensor.detach().fill_(f64::NAN));
     }
     for step in 5..30 {

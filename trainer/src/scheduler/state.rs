@@ -90,7 +90,7 @@ fn standardize(values: &[Option<f64>]) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing::observation;
+    use super::super::testing::observation;
     use super::*;
 
     fn signals(losses: &[Option<f64>]) -> StepSignals {

@@ -1,0 +1,512 @@
+//! AC-ODM: a deterministic actor-critic (DDPG) that chooses domain weights for gradient alignment.
+//!
+//! In: observations, of whose rewards only alignment is used. Out: noisy base weights during warm-up,
+//! then the actor's weights with exploration noise. With `policy_from` the networks start from those
+//! of another run (proxy mode: learn on a small model, use on a large one) and there is no warm-up.
+//!
+//! Always holds: as for the HDS agent: every random number is a function of seed, purpose and position; a
+//! decision uses what was learnt up to the step before; numbers that are not finite enter neither
+//! replay nor networks, and a policy whose output is not finite gives the last good weights.
+//!
+//! # Source
+//! Ma, Dang, Liao, "AC-ODM", ICML 2026, arXiv:2505.23878: same state as HDS, reward r_align, actor and critic of
+//! five 1024-wide layers with layer normalisation and ReLU, softmax output, γ 0.95, τ 0.001, replay 10,000,
+//! minibatch 256, warm-up 834 of 41,667 steps (2 %). DDPG: Lillicrap et al., 2016. Our choices: the reward of a
+//! step is Σ_i a_i r_align,i, a function of the action; exploration adds N(0, 0.1) to the logits.
+
+mod learner;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hds::random::{Purpose, RandomStream};
+use serde::{Deserialize, Serialize};
+use tch::Kind;
+
+use super::error::PolicyError;
+use super::replay::{Replay, RowLayout, Transition};
+use super::state::{DOMAIN_FEATURES, State, StateEncoder};
+use super::storage::{self, Parts};
+use super::warm_up::noisy_base_weights;
+use super::{Decision, Policy, RunFacts, check_shape};
+use crate::signals::Observation;
+use learner::{Learner, UpdateReport};
+
+/// `[scheduler.ac_odm]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AcOdmConfig {
+    /// Width of the hidden layers.
+    pub width: u64,
+    /// Hidden layers of each network.
+    pub layers: u64,
+    /// Share of the run's steps under noisy base weights; in [0, 1].
+    pub warm_up_fraction: f64,
+    /// Standard deviation of the noise on the base weights.
+    pub warm_up_noise: f64,
+    /// Standard deviation of the noise on the actor's logits.
+    pub exploration_noise: f64,
+    /// Discount γ, in [0, 1).
+    pub discount: f64,
+    /// Share of the networks that enters the targets at each update, in (0, 1].
+    pub polyak: f64,
+    /// Updates per step.
+    pub updates_per_step: u64,
+    /// Transitions per update, drawn with replacement.
+    pub minibatch: u64,
+    /// Least number of transitions before the networks learn.
+    pub least_transitions: u64,
+    /// Transitions kept.
+    pub replay_capacity: u64,
+    /// Adam's learning rate.
+    pub learning_rate: f64,
+    /// Folder of a saved policy of this kind whose networks to start from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_from: Option<PathBuf>,
+    /// Whether to learn; `false` uses the networks of `policy_from` as they are.
+    pub learn: bool,
+}
+
+impl Default for AcOdmConfig {
+    /// The paper's values; Adam's rate is HDS's.
+    fn default() -> Self {
+        Self {
+            width: 1024,
+            layers: 5,
+            warm_up_fraction: 0.02,
+            warm_up_noise: 0.02,
+            exploration_noise: 0.1,
+            discount: 0.95,
+            polyak: 0.001,
+            updates_per_step: 1,
+            minibatch: 256,
+            least_transitions: 256,
+            replay_capacity: 10_000,
+            learning_rate: 1e-4,
+            policy_from: None,
+            learn: true,
+        }
+    }
+}
+
+impl AcOdmConfig {
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        let check = |key: &str, got: f64, good: bool, want: &str| {
+            if good {
+                return Ok(());
+            }
+            Err(PolicyError::Config {
+                key: format!("scheduler.ac_odm.{key}"),
+                got: got.to_string(),
+                want: want.into(),
+            })
+        };
+        for (key, value, most) in [
+            ("width", self.width, 65_536),
+            ("layers", self.layers, 64),
+            ("minibatch", self.minibatch, 1_000_000),
+            (
+                "least_transitions",
+                self.least_transitions,
+                self.replay_capacity,
+            ),
+            ("replay_capacity", self.replay_capacity, 10_000_000),
+        ] {
+            let want = format!("from 1 to {most}");
+            check(key, value as f64, (1..=most).contains(&value), &want)?;
+        }
+        let updates = self.updates_per_step;
+        check(
+            "updates_per_step",
+            updates as f64,
+            updates <= 1000,
+            "from 0 to 1000",
+        )?;
+        let fraction = self.warm_up_fraction;
+        check(
+            "warm_up_fraction",
+            fraction,
+            (0.0..=1.0).contains(&fraction),
+            "in [0, 1]",
+        )?;
+        for (key, value) in [
+            ("warm_up_noise", self.warm_up_noise),
+            ("exploration_noise", self.exploration_noise),
+        ] {
+            check(key, value, value >= 0.0 && value.is_finite(), "0 or more")?;
+        }
+        check(
+            "discount",
+            self.discount,
+            (0.0..1.0).contains(&self.discount),
+            "in [0, 1)",
+        )?;
+        check(
+            "polyak",
+            self.polyak,
+            self.polyak > 0.0 && self.polyak <= 1.0,
+            "in (0, 1]",
+        )?;
+        let rate = self.learning_rate;
+        check(
+            "learning_rate",
+            rate,
+            rate > 0.0 && rate.is_finite(),
+            "above 0",
+        )?;
+        if self.learn || self.policy_from.is_some() {
+            return Ok(());
+        }
+        Err(PolicyError::Config {
+            key: "scheduler.ac_odm.learn".into(),
+            got: "false".into(),
+            want: "true, or scheduler.ac_odm.policy_from a saved policy".into(),
+        })
+    }
+}
+
+/// The agent with its memory.
+pub(super) struct AcOdmPolicy {
+    config: AcOdmConfig,
+    base_weights: Vec<f64>,
+    layers: usize,
+    warm_up_steps: u64,
+    seed: u64,
+    learner: Learner,
+    replay: Replay,
+    progress: Progress,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Progress {
+    encoder: StateEncoder,
+    state: Option<State>,
+    updates: u64,
+    skipped_updates: u64,
+    rejected_transitions: u64,
+    fallbacks: u64,
+    last_good: Vec<f64>,
+}
+
+impl AcOdmPolicy {
+    pub(super) fn new(config: &AcOdmConfig, run: &RunFacts<'_>) -> Result<Self, PolicyError> {
+        let domains = run.domains.len();
+        let layout = RowLayout {
+            domains,
+            globals: 2 * run.layers + 1,
+        };
+        let learner = Learner::new(config, layout, run.seed, run.device, Kind::Float);
+        let proxy = config.policy_from.as_deref();
+        if let Some(folder) = proxy {
+            storage::restore_networks(folder, &parts(&learner))?;
+        }
+        let warm_up_steps = (config.warm_up_fraction * run.total_steps as f64).floor() as u64;
+        Ok(Self {
+            warm_up_steps: if proxy.is_some() { 0 } else { warm_up_steps },
+            base_weights: run.base_weights.clone(),
+            layers: run.layers,
+            seed: run.seed,
+            learner,
+            replay: Replay::new(layout, config.replay_capacity as usize),
+            progress: Progress {
+                encoder: StateEncoder::new(domains),
+                state: None,
+                updates: 0,
+                skipped_updates: 0,
+                rejected_transitions: 0,
+                fallbacks: 0,
+                last_good: run.base_weights.clone(),
+            },
+            config: config.clone(),
+        })
+    }
+
+    /// The actor's weights with noise on the logits; `None` if they are not finite.
+    fn act(&self, state: &State, step: u64) -> Option<Vec<f64>> {
+        let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
+        let deviation = if self.config.learn {
+            self.config.exploration_noise
+        } else {
+            0.0
+        };
+        let logits: Vec<f64> = self
+            .learner
+            .logits(state)
+            .into_iter()
+            .map(|logit| logit + deviation * noise.next_normal())
+            .collect();
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let exponentials: Vec<f64> = logits.iter().map(|z| (z - most).exp()).collect();
+        let sum: f64 = exponentials.iter().sum();
+        let weights: Vec<f64> = exponentials.iter().map(|e| e / sum).collect();
+        let good =
+            weights.len() == self.base_weights.len() && weights.iter().all(|w| w.is_finite());
+        good.then_some(weights)
+    }
+
+    fn learn(&mut self) -> Option<UpdateReport> {
+        let held = self.replay.len() as u64;
+        if !self.config.learn || held < self.config.least_transitions {
+            return None;
+        }
+        let mut last = None;
+        for _ in 0..self.config.updates_per_step {
+            let update = self.progress.updates;
+            self.progress.updates += 1;
+            let mut choice = RandomStream::new(self.seed, Purpose::Replay).sequence(update);
+            let places: Vec<usize> = (0..self.config.minibatch)
+                .map(|_| choice.next_below(held) as usize)
+                .collect();
+            let report = self.learner.update(&self.replay, &places);
+            self.progress.skipped_updates += u64::from(!report.applied);
+            last = Some(report);
+        }
+        last
+    }
+}
+
+impl Policy for AcOdmPolicy {
+    fn name(&self) -> &'static str {
+        "ac_odm"
+    }
+
+    fn initial(&mut self) -> Vec<f64> {
+        noisy_base_weights(&self.base_weights, self.config.warm_up_noise, self.seed, 0)
+    }
+
+    fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError> {
+        check_shape(observation, self.base_weights.len(), self.layers)?;
+        let signals = &observation.signals;
+        let state = self.progress.encoder.encode(signals, 1.0);
+        if let Some(before) = &self.progress.state {
+            let transition = Transition {
+                state: before,
+                action: &observation.weights,
+                rewards: &observation.rewards.alignment,
+                next: &state,
+            };
+            let lost = signals
+                .losses
+                .iter()
+                .flatten()
+                .any(|loss| !loss.is_finite());
+            if lost || !self.replay.push(&transition) {
+                self.progress.rejected_transitions += 1;
+            }
+        }
+        let step = signals.step + 1;
+        let warm_up = step < self.warm_up_steps;
+        let weights = if warm_up {
+            noisy_base_weights(
+                &self.base_weights,
+                self.config.warm_up_noise,
+                self.seed,
+                step,
+            )
+        } else if let Some(weights) = self.act(&state, step) {
+            self.progress.last_good.clone_from(&weights);
+            weights
+        } else {
+            self.progress.fallbacks += 1;
+            self.progress.last_good.clone()
+        };
+        self.progress.state = Some(state);
+        let report = if warm_up { None } else { self.learn() };
+        let progress = &self.progress;
+        let mut all = vec![
+            ("warm_up", f64::from(u8::from(warm_up))),
+            ("replay", self.replay.len() as f64),
+            ("updates", progress.updates as f64),
+            ("skipped_updates", progress.skipped_updates as f64),
+            ("rejected_transitions", progress.rejected_transitions as f64),
+            ("fallbacks", progress.fallbacks as f64),
+        ];
+        if let Some(report) = report {
+            all.extend([
+                ("critic_loss", report.critic_loss),
+                ("actor_loss", report.actor_loss),
+            ]);
+        }
+        let finite = all.into_iter().filter(|(_, value)| value.is_finite());
+        Ok(Decision {
+            weights,
+            diagnostics: finite
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        })
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+        let learner = &self.learner;
+        let optimizers = [
+            ("actor", &learner.actor_optimizer),
+            ("critic", &learner.critic_optimizer),
+        ];
+        storage::save(
+            folder,
+            self.name(),
+            &self.progress,
+            &parts(learner),
+            &optimizers,
+            &self.replay,
+        )
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<(), PolicyError> {
+        let restored = storage::restore(folder, self.name(), &parts(&self.learner))?;
+        let optimizers = vec![
+            ("actor", &mut self.learner.actor_optimizer),
+            ("critic", &mut self.learner.critic_optimizer),
+        ];
+        let progress: Progress = restored.into_parts(folder, optimizers, &mut self.replay)?;
+        let domains = self.base_weights.len();
+        let globals = 2 * self.layers + 1;
+        let fits = |state: &State| {
+            state.domains.len() == domains * DOMAIN_FEATURES && state.globals.len() == globals
+        };
+        if progress.encoder.domains() != domains
+            || progress.last_good.len() != domains
+            || !progress.state.as_ref().is_none_or(fits)
+        {
+            return Err(PolicyError::State {
+                path: folder.join("policy.json"),
+                field: "number of domains or layers".into(),
+                got: progress.encoder.domains().to_string(),
+                want: format!("{domains} domains, {} layers", self.layers),
+            });
+        }
+        self.progress = progress;
+        Ok(())
+    }
+
+    fn parameters(&self) -> u64 {
+        self.learner.parameters()
+    }
+
+    fn warmup_steps(&self) -> u64 {
+        self.warm_up_steps
+    }
+}
+
+/// What of the learner is saved as tensors.
+fn parts(learner: &Learner) -> Parts<'_> {
+    Parts {
+        networks: vec![
+            ("actor", &learner.actor.parameters),
+            ("critic", &learner.critic.parameters),
+            ("target_actor", &learner.target_actor.parameters),
+            ("target_critic", &learner.target_critic.parameters),
+        ],
+        tensors: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{domains, facts, observation, restores_bit_for_bit};
+    use super::super::{PolicyName, SchedulerConfig};
+    use super::*;
+
+    fn small() -> AcOdmConfig {
+        AcOdmConfig {
+            width: 32,
+            layers: 2,
+            minibatch: 16,
+            least_transitions: 8,
+            polyak: 0.02,
+            learning_rate: 2e-3,
+            ..AcOdmConfig::default()
+        }
+    }
+
+    /// Runs a bandit whose best domain is 1; mean weight of it over the last 50 steps.
+    fn best_weight(policy: &mut AcOdmPolicy, steps: u64) -> f64 {
+        let mut weights = policy.initial();
+        let mut total = 0.0;
+        for step in 0..steps {
+            let mut seen = observation(3, step, &weights);
+            seen.rewards.alignment = vec![0.0, 1.0, 0.0];
+            // Only alignment is this policy's reward.
+            seen.rewards.total = vec![100.0, 0.0, 0.0];
+            weights = policy.next(&seen).unwrap().weights;
+            if step + 50 >= steps {
+                total += weights[1] / 50.0;
+            }
+        }
+        total
+    }
+
+    #[test]
+    fn the_best_domain_of_a_bandit_is_found_and_reused_by_another_run() {
+        let set = domains(3);
+        let mut policy = AcOdmPolicy::new(&small(), &facts(&set, 400)).unwrap();
+        let weight = best_weight(&mut policy, 400);
+        assert!(weight > 0.6, "{weight}");
+        let folder = tempfile::tempdir().unwrap();
+        policy.save(folder.path()).unwrap();
+        let config = AcOdmConfig {
+            policy_from: Some(folder.path().to_owned()),
+            learn: false,
+            ..small()
+        };
+        let mut reused = AcOdmPolicy::new(&config, &facts(&set, 100)).unwrap();
+        let weight = best_weight(&mut reused, 60);
+        assert!(weight > 0.6, "{weight}");
+        let error = AcOdmPolicy::new(&config, &facts(&domains(4), 100))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("networks.safetensors"), "{error}");
+    }
+
+    #[test]
+    fn a_restored_policy_goes_on_bit_for_bit() {
+        restores_bit_for_bit(&SchedulerConfig {
+            policy: PolicyName::AcOdm,
+            ac_odm: small(),
+            ..SchedulerConfig::default()
+        });
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_harm_nothing() {
+        let set = domains(3);
+        let mut policy = AcOdmPolicy::new(&small(), &facts(&set, 100)).unwrap();
+        let mut weights = policy.initial();
+        for step in 0..40 {
+            let mut seen = observation(3, step, &weights);
+            seen.rewards.alignment[0] = if step % 2 == 1 { f64::NAN } else { 1.0 };
+            let decision = policy.next(&seen).unwrap();
+            assert_eq!(decision.diagnostics["fallbacks"], 0.0);
+            weights = decision.weights;
+        }
+        assert_eq!(policy.replay.len(), 19);
+        for parameter in policy.learner.actor.parameters.optimized() {
+            let _ = tch::no_grad(|| parameter.tensor.detach().fill_(f64::NAN));
+        }
+        let decision = policy.next(&observation(3, 40, &weights)).unwrap();
+        assert_eq!(decision.weights, weights);
+        assert_eq!(decision.diagnostics["fallbacks"], 1.0);
+    }
+
+    #[test]
+    fn a_policy_that_neither_learns_nor_was_learnt_is_refused() {
+        let config = AcOdmConfig {
+            learn: false,
+            ..small()
+        };
+        let error = config.validate().unwrap_err().to_string();
+        assert!(error.contains("scheduler.ac_odm.policy_from"), "{error}");
+        let config = AcOdmConfig {
+            least_transitions: 10_001,
+            ..AcOdmConfig::default()
+        };
+        let error = config.validate().unwrap_err().to_string();
+        assert!(
+            error.contains("scheduler.ac_odm.least_transitions"),
+            "{error}"
+        );
+        assert!(AcOdmConfig::default().validate().is_ok());
+    }
+}
