@@ -5,7 +5,11 @@ use super::{Breach, Source};
 /// Most lines of a Rust file.
 const MOST_LINES: usize = 500;
 /// Longer files, and why they are not split.
-const LONGER: [(&str, usize, &str); 0] = [];
+const LONGER: [(&str, usize, &str); 1] = [(
+    "indexer/tests/tokenizer_files.rs",
+    600,
+    "one table of tokenizer files, good and bad, and what each gives",
+)];
 /// File names that say nothing of what is inside.
 const EMPTY_NAMES: [&str; 4] = ["utils", "util", "common", "helpers"];
 /// Marks of unfinished work; the halves are joined so that this file does not name them.
