@@ -160,13 +160,11 @@ impl<'o> Worker<'o> {
         let domain_field = named.is_none().then_some(&fields.domain);
         let mut found = std::mem::take(&mut self.found);
         let mut start = 0;
-        let mut number = lines.first_line;
-        for end in memchr::memchr_iter(b'\n', &lines.bytes).chain([lines.bytes.len()]) {
+        let ends = memchr::memchr_iter(b'\n', &lines.bytes).chain([lines.bytes.len()]);
+        for (position, end) in (lines.first_line..).zip(ends) {
             let line = &lines.bytes[start..end];
             let line_start = lines.first_byte + start as u64;
-            let position = number;
             start = (end + 1).min(lines.bytes.len());
-            number += 1;
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }

@@ -17,7 +17,7 @@ fn chunk_bytes(device: Device) -> i64 {
     }
 }
 
-/// Mean loss in nats per token of each sequence, [B] in f32 (f64 for f64 logits), from logits
+/// Mean loss in nats per token of each sequence, `[B]` in f32 (f64 for f64 logits), from logits
 /// [B, L, V] and the ids [B, L] that should have been predicted. Differentiable.
 pub fn sequence_losses(logits_blv: &Tensor, targets_bl: &Tensor) -> Tensor {
     token_losses(logits_blv, targets_bl).mean_dim([1i64].as_slice(), false, None::<Kind>)
@@ -44,7 +44,7 @@ pub(crate) fn token_losses(logits_blv: &Tensor, targets_bl: &Tensor) -> Tensor {
 
 impl Model {
     /// Adds the gradients of `scale` · Σ_b loss_b to the parameters' gradients, where loss_b is the
-    /// mean loss in nats per token of sequence b, and returns the losses [B], still on the device.
+    /// mean loss in nats per token of sequence b, and returns the losses `[B]`, still on the device.
     /// For the gradient of a global batch's mean, `scale` is 1 / (sequences of the global batch).
     ///
     /// `tokens_bl` and `targets_bl` are i64 [B, L]. The taps' records are ready afterwards; their δ
@@ -89,7 +89,7 @@ impl Model {
             .mean_dim([1i64].as_slice(), false, None::<Kind>)
     }
 
-    /// Mean loss in nats per token of each sequence, [B], without gradients and without holding all
+    /// Mean loss in nats per token of each sequence, `[B]`, without gradients and without holding all
     /// logits.
     ///
     /// # Panics

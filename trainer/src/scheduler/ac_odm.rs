@@ -16,7 +16,6 @@
 
 mod learner;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hds::random::{Purpose, RandomStream};
