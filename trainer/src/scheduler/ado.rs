@@ -212,7 +212,7 @@ impl Policy for AdoPolicy {
         self.take_in(observation);
         let step = observation.signals.step + 1;
         let warm_up = step < self.warm_up_steps;
-        if !warm_up && (step - self.warm_up_steps) % self.refit_steps == 0 {
+        if !warm_up && (step - self.warm_up_steps).is_multiple_of(self.refit_steps) {
             for (i, law) in self.state.laws.iter_mut().enumerate() {
                 // A fit that fails keeps the last law.
                 *law = self.state.history.fit(i).or(*law);

@@ -143,7 +143,7 @@ impl Replay {
     pub(super) fn restore(&mut self, values: Vec<f32>, oldest: usize) -> Option<()> {
         let row = self.layout.row();
         let rows = values.len() / row;
-        let fits = values.len() % row == 0
+        let fits = values.len().is_multiple_of(row)
             && rows <= self.capacity
             && (oldest == 0 || (rows == self.capacity && oldest < rows))
             && values.iter().all(|v| v.is_finite());
