@@ -1,5 +1,7 @@
 //! The program as a user meets it: tables, JSON, errors, the standard input.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use std::io::Write;

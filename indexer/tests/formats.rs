@@ -1,5 +1,7 @@
 //! Every input format gives the same index of the same documents, whatever its packing, for any number of threads.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use std::io::Write;

@@ -1,5 +1,6 @@
 //! A build that is killed at any moment leaves no target, and goes on to the same bytes.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 #![cfg(unix)]
 
 mod corpora;

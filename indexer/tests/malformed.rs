@@ -1,5 +1,7 @@
 //! Bad input: a located error and no index, or, where asked for, a counted skip and the good documents.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use corpora::{Scratch, line, manifest, run, texts};

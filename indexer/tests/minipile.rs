@@ -1,5 +1,7 @@
 //! The 20 domains of the minipile with the tokenizer of Pythia: counts and ids equal the golden file.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use corpora::{Scratch, manifest, run_with, shared, tokens};

@@ -1,5 +1,7 @@
 //! Parquet as it is found: nested and flat names, nulls, binary strings, dictionaries, wrong columns, damage.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use std::sync::Arc;

@@ -43,7 +43,7 @@ fn trained() -> Value {
     let trainer = BpeTrainerBuilder::new()
         .vocab_size(TOKENS as usize)
         .show_progress(false)
-        .initial_alphabet(ByteLevel::alphabet())
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(vec![AddedToken::from("<|endoftext|>", true)])
         .build();
     tokenizer

@@ -1,5 +1,7 @@
 //! Whatever is done to an index, `verify` finds it and names the file.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use std::fs;

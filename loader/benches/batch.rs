@@ -4,6 +4,8 @@
 //! Criterion gives each side's throughput in tokens; the last lines compare the two batch by batch, in
 //! turn, and print the ratio of the medians and the tail.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 #[path = "../tests/loader/builder.rs"]
 mod builder;
 

@@ -76,7 +76,7 @@ fn steps(criterion: &mut Criterion) {
                 let losses = model.accumulate_gradients(&tokens, &targets, scale, None);
                 clip_gradient_norm(&parameters, 1.0);
                 optimizer.step(1e-4);
-                black_box(losses);
+                let _ = black_box(losses);
             });
         });
         let mut taps = Taps::new(vec![3, 4, 5]);
@@ -92,7 +92,7 @@ fn steps(criterion: &mut Criterion) {
                 black_box(gradients.finish());
                 clip_gradient_norm(&parameters, 1.0);
                 optimizer.step(1e-4);
-                black_box(losses);
+                let _ = black_box(losses);
             });
         });
         group.bench_function("optimizer alone", |bencher| {

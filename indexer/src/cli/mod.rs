@@ -23,6 +23,7 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // one value in a process
 enum Command {
     Build(build::Arguments),
     Inspect(inspect::Arguments),

@@ -162,7 +162,10 @@ proptest::proptest! {
         }
         let whole = serde_json::from_slice::<serde_json::Value>(&line);
         match read(&line) {
-            Ok((text, _)) => proptest::prop_assert_eq!(Some(text.as_str()), whole.unwrap()["text"].as_str()),
+            Ok((text, _)) => {
+                let whole = whole.unwrap();
+                proptest::prop_assert_eq!(Some(text.as_str()), whole["text"].as_str());
+            }
             Err(e) => proptest::prop_assert!(e.byte <= line.len() as u64),
         }
     }

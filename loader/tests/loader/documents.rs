@@ -133,6 +133,7 @@ fn tables_of_many_record_batches_are_searched_right() {
 }
 
 /// Batches of three rows over a two-domain index, with the walk over each domain.
+#[allow(clippy::type_complexity)] // a table of (token, document, MTLD) a domain
 fn batches() -> (Vec<Batch>, Vec<Vec<(u32, u64, f32)>>) {
     let shards = [shard_lists(), vec![documents(8, 40, |d| 1 + d % 6)]];
     let domain = |name: &str, train: &Vec<Vec<Document>>| Domain {

@@ -269,17 +269,13 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_too_little_is_no_law() {
-        let history = history(200_000, |n, _| Some(2.0 + 9.0 * n.powf(-0.3)));
-        assert!(history.spans.len() <= MOST_SPANS);
-        let seen: u64 = history.spans.iter().map(|s| s.steps).sum::<u64>() + history.open.steps;
+        let long = history(200_000, |n, _| Some(2.0 + 9.0 * n.powf(-0.3)));
+        assert!(long.spans.len() <= MOST_SPANS);
+        let seen: u64 = long.spans.iter().map(|s| s.steps).sum::<u64>() + long.open.steps;
         assert_eq!(seen, 200_000);
-        assert!((history.fit(0).unwrap().power - 0.3).abs() < 0.03);
-        assert!(super::tests::history(30, |_, _| Some(1.0)).fit(0).is_none());
-        assert!(super::tests::history(300, |_, _| None).fit(0).is_none());
-        assert!(
-            super::tests::history(300, |_, _| Some(f64::NAN))
-                .fit(0)
-                .is_none()
-        );
+        assert!((long.fit(0).unwrap().power - 0.3).abs() < 0.03);
+        assert!(history(30, |_, _| Some(1.0)).fit(0).is_none());
+        assert!(history(300, |_, _| None).fit(0).is_none());
+        assert!(history(300, |_, _| Some(f64::NAN)).fit(0).is_none());
     }
 }

@@ -308,6 +308,7 @@ mod tests {
     fn gradients_that_are_not_finite_are_refused() {
         let mut network = Network::new(shape(), 1, 0, Device::Cpu, Kind::Float);
         let mut gradients: Vec<Tensor> = network
+            .parameters
             .leaves()
             .into_iter()
             .map(Tensor::ones_like)
