@@ -76,7 +76,7 @@ fn variants() -> Vec<(&'static str, Value)> {
     };
     let mut with_tokens = base.clone();
     with_tokens["added_tokens"].as_array_mut().unwrap().extend([
-        added("<|im_start|>", TOKENS + 0, &["special"]),
+        added("<|im_start|>", TOKENS, &["special"]),
         added("    ", TOKENS + 1, &["normalized"]),
         added("<mask>", TOKENS + 2, &["special", "lstrip"]),
         added("<sep>", TOKENS + 3, &["rstrip"]),

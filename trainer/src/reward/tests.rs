@@ -169,8 +169,10 @@ fn the_total_weighs_the_terms() {
 
 #[test]
 fn an_absent_domain_keeps_its_last_value_for_a_while() {
-    let mut config = RewardConfig::default();
-    config.absent_age_steps = 2;
+    let config = RewardConfig {
+        absent_age_steps: 2,
+        ..RewardConfig::default()
+    };
     let mut model = RewardModel::new(config, 3);
     let first = model.rewards(&signals(0));
     for step in 1..5 {

@@ -131,8 +131,8 @@ mod tests {
         // y = z_0 − z_1 ~ N(0.7, 0.5² + 1.2²); textbook: N(logit a) / (a (1 − a)).
         let policy = policy(&[0.4, -0.3], &[0.5, 1.2]);
         let variance = 0.25 + 1.44f64;
-        for a in [0.01, 0.3, 0.5, 0.93] {
-            let y = (a / (1.0 - a) as f64).ln();
+        for a in [0.01f64, 0.3, 0.5, 0.93] {
+            let y = (a / (1.0 - a)).ln();
             let want = (-(y - 0.7f64).powi(2) / (2.0 * variance)).exp()
                 / (2.0 * std::f64::consts::PI * variance).sqrt()
                 / (a * (1.0 - a));
