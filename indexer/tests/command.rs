@@ -96,7 +96,7 @@ fn the_summary_is_json_where_asked_for_and_stderr_is_then_still() {
         (&1.into(), &2.into())
     );
     assert_eq!(summary["skipped"][0]["reason"], "broken JSON");
-    assert_eq!(summary["skipped"][0]["first"], "a.jsonl, line 2, byte 51");
+    assert_eq!(summary["skipped"][0]["first"], "a.jsonl, line 2, byte 44");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn errors_are_one_line_that_says_what_to_do() {
         (
             &["build", "good.jsonl", "-o", "i", "--valid-fraction", "1"],
             1,
-            &["nothing", "train"],
+            &["held out", "train"],
         ),
         (
             &["build", "good.jsonl", "-o", "i", "--threads", "0"],

@@ -167,6 +167,28 @@ pub fn smooth(values: &[Option<f64>], width: f64) -> Vec<Option<f64>> {
         .collect()
 }
 
+/// Gaussian mean of `width` points standard deviation over a series, never across `split`; gaps stay
+/// gaps. Series with the same gaps keep their sum, so that smoothed weights are weights.
+pub fn blur(values: &[Option<f64>], width: f64, split: usize) -> Vec<Option<f64>> {
+    let reach = (3.0 * width).ceil() as usize;
+    let weight = |d: usize| (-0.5 * (d as f64 / width).powi(2)).exp();
+    let mean_at = |i: usize| {
+        let side = if i < split {
+            0..split.min(values.len())
+        } else {
+            split..values.len()
+        };
+        let near = i.saturating_sub(reach).max(side.start)..(i + reach + 1).min(side.end);
+        let (sum, mass) = near
+            .filter_map(|j| Some((values[j]?, weight(i.abs_diff(j)))))
+            .fold((0.0, 0.0), |(sum, mass), (v, k)| (sum + k * v, mass + k));
+        sum / mass
+    };
+    (0..values.len())
+        .map(|i| values[i].map(|_| mean_at(i)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +249,27 @@ mod tests {
         for (smoothed, value) in smooth(&line, 4.0).iter().zip(&line) {
             assert!((smoothed.expect("a value") - value.expect("a value")).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn blurred_weights_are_weights_and_do_not_leak_over_the_split() {
+        let first: Vec<_> = (0..40)
+            .map(|i| (i != 7).then(|| f64::from(i % 5) / 5.0))
+            .collect();
+        let second: Vec<_> = first.iter().map(|v| v.map(|v| 1.0 - v)).collect();
+        let (first, second) = (blur(&first, 3.0, 10), blur(&second, 3.0, 10));
+        assert_eq!(first[7], None);
+        for (a, b) in first
+            .iter()
+            .zip(&second)
+            .filter_map(|(a, b)| Some(((*a)?, (*b)?)))
+        {
+            assert!((a + b - 1.0).abs() < 1e-12);
+        }
+        let step: Vec<_> = (0..40)
+            .map(|i| Some(f64::from(u8::from(i >= 10))))
+            .collect();
+        let blurred = blur(&step, 3.0, 10);
+        assert_eq!((blurred[9], blurred[10]), (Some(0.0), Some(1.0)));
     }
 }

@@ -112,7 +112,7 @@ fn expected(weights: &[Maybe], rewards: &[Maybe]) -> Maybe {
 }
 
 /// Total variation distance, ½ Σ_i |a_i − b_i|.
-fn departure(weights: &[Maybe], base: &[Maybe]) -> Maybe {
+pub fn departure(weights: &[Maybe], base: &[Maybe]) -> Maybe {
     let pairs = weights.iter().zip(base);
     let sum: Maybe = pairs.map(|(a, b)| Some(((*a)? - (*b)?).abs())).sum();
     // What rounding leaves of equal weights is no departure.
@@ -120,7 +120,7 @@ fn departure(weights: &[Maybe], base: &[Maybe]) -> Maybe {
 }
 
 /// exp(−Σ_i a_i ln a_i).
-fn effective_domains(weights: &[Maybe]) -> Maybe {
+pub fn effective_domains(weights: &[Maybe]) -> Maybe {
     let terms = weights.iter();
     let sum: Maybe = terms
         .map(|a| a.map(|a| if a > 0.0 { -a * a.ln() } else { 0.0 }))

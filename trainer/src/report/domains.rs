@@ -35,8 +35,9 @@ pub struct HeldOut {
     pub first: Option<(u64, f64)>,
     pub last: Option<(u64, f64)>,
     pub best: Option<(u64, f64)>,
-    /// The last one up to the end of the warm-up: what the policy started from.
-    pub at_warm_up_end: Option<(u64, f64)>,
+    /// What the policy's effect is measured from: the last one up to the end of the warm-up, or, if
+    /// the model was untrained then, the next.
+    pub start: Option<(u64, f64)>,
 }
 
 impl Mean {
@@ -95,8 +96,9 @@ impl DomainFigures {
         if held_out.best.is_none_or(|(_, best)| loss < best) {
             held_out.best = here;
         }
-        if held_out.at_warm_up_end.is_none() || !after_warm_up {
-            held_out.at_warm_up_end = here;
+        let untrained = held_out.start.is_none_or(|(step, _)| step == 0);
+        if untrained || !after_warm_up {
+            held_out.start = here;
         }
     }
 
@@ -112,9 +114,9 @@ impl DomainFigures {
         })
     }
 
-    /// Nats per token that the held-out loss fell since the policy took over.
+    /// Nats per token that the held-out loss fell since [`HeldOut::start`].
     pub fn gain(&self) -> Maybe {
-        let (start, from) = self.held_out.at_warm_up_end?;
+        let (start, from) = self.held_out.start?;
         let (end, to) = self.held_out.last?;
         (end > start).then_some(from - to)
     }

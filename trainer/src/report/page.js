@@ -94,13 +94,17 @@
     const log = data.y.length > 1 ? plot.figure.classList.contains("log") : data.y[0][0];
     const [, lo, hi] = data.y.find(axis => axis[0] === log);
     const y0 = canvas.getBoundingClientRect().top;
+    const rawText = (s, v) => {
+      const raw = s.r?.[index] ?? null;
+      return raw === null || raw === v || s.d !== undefined && !chosen.has(s.d) ? "" : ` (here ${write(raw)})`;
+    };
     let edge = 0;
     const total = data.stack ? data.s.reduce((sum, s) => sum + (s.v[index] ?? 0), 0) : 1;
     let list = data.s.map(s => {
       const v = s.v[index];
       let at = log ? Math.log(v / lo) / Math.log(hi / lo) : (v - lo) / (hi - lo), y = height * (1 - at);
       if (data.stack && v !== null) { y = height * (edge + v / total / 2); edge += v / total; }
-      return { ...s, value: v, y, text: v === null ? "–" : write(v) };
+      return { ...s, value: v, y, text: v === null ? "–" : write(v) + rawText(s, v) };
     });
     if (chosen.size && list.some(s => chosen.has(s.d))) list = list.filter(s => s.d === undefined || chosen.has(s.d));
     const seen = list.filter(s => s.value !== null && Number.isFinite(s.y));

@@ -13,13 +13,14 @@ mod heatmap;
 mod labels;
 mod line;
 mod path;
+mod readout;
 mod scale;
 mod scatter;
 mod spark;
 
 pub use area::StackedArea;
 pub use bars::{ShareBar, share_bars};
-pub use frame::{Frame, StepAxis, no_data};
+pub use frame::{Frame, StepAxis, no_data, remark};
 pub use heatmap::{Heatmap, Shading};
 pub use line::{Line, LinePlot, Look, Vertical};
 pub use scatter::{ScatterPlot, ScatterPoint};

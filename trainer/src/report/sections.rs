@@ -9,10 +9,10 @@ pub mod rewards;
 pub mod table;
 pub mod weights;
 
-use super::bucket::ColumnId;
+use super::bucket::{ColumnId, blur};
 use super::collect::Run;
 use super::domains::DomainFigures;
-use super::plot::{Frame, StepAxis};
+use super::plot::{Frame, Line, Look, StepAxis};
 use super::record::Maybe;
 
 /// A run with the axes that every part shares.
@@ -25,6 +25,16 @@ pub struct View<'a> {
     pub evaluated_at: Vec<f64>,
     /// Places in the log's vectors, in the page's order: heaviest base weight first.
     pub order: Vec<usize>,
+    /// Smoothed weights in the page's order: a policy that draws its weights anew at every step
+    /// would otherwise hide where it is going.
+    pub weights: Vec<Vec<Maybe>>,
+}
+
+/// The value of a series that has only one.
+pub fn constant(values: &[Maybe]) -> Maybe {
+    let mut finite = values.iter().flatten();
+    let first = finite.next()?;
+    finite.all(|value| value == first).then_some(*first)
 }
 
 impl<'a> View<'a> {
@@ -35,14 +45,19 @@ impl<'a> View<'a> {
         let mut order: Vec<usize> = (0..run.domains.len()).collect();
         let base = |i: usize| run.domains[i].base.unwrap_or(0.0);
         order.sort_by(|a, b| base(*b).total_cmp(&base(*a)));
+        let steps = run.timeline.middles();
+        let split = steps.partition_point(|step| warm_up_end.is_some_and(|end| *step < end));
+        let width = (steps.len() as f64 * 0.015).max(1.0);
+        let smoothed = |i: &usize| blur(&run.means(run.columns.weights[*i]), width, split);
         Self {
+            weights: order.iter().map(smoothed).collect(),
             run,
             axis: StepAxis {
                 lo,
                 hi,
                 warm_up_end,
             },
-            steps: run.timeline.middles(),
+            steps,
             evaluated_at: run.evaluations.iter().map(|e| e.step as f64).collect(),
             order,
         }
@@ -63,6 +78,11 @@ impl<'a> View<'a> {
             )
         };
         self.order.iter().map(of).collect()
+    }
+
+    /// A line with its raw values behind.
+    pub fn smoothed(&self, name: &str, look: Look, column: ColumnId) -> Line {
+        Line::smoothed(name, look, &self.run.timeline, column)
     }
 
     /// A frame of the usual size; change what differs.
@@ -90,6 +110,20 @@ impl<'a> View<'a> {
     /// Whether each domain can have a label of its own beside a plot.
     pub fn labels_fit(&self) -> bool {
         self.order.len() <= 48
+    }
+
+    /// Evaluations before the first step, which would stretch an axis to no use, where enough follow.
+    pub fn untrained(&self) -> usize {
+        let before = self
+            .evaluated_at
+            .iter()
+            .filter(|step| **step == 0.0)
+            .count();
+        if self.evaluated_at.len() >= before + 3 {
+            before
+        } else {
+            0
+        }
     }
 
     /// Why a series of steps may be empty.

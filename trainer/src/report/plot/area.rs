@@ -1,12 +1,11 @@
 //! Shares that sum to one, stacked over steps.
 
 use maud::{Markup, html};
-use serde::Serialize;
 
 use super::frame::{Frame, Grid, Layers, no_data, percent};
 use super::labels::{shorten, spread_out};
-use super::line::Short;
 use super::path;
+use super::readout::{Readout, Series, shortened};
 use super::scale::Scale;
 use crate::report::number::Format;
 use crate::report::palette::domain_class;
@@ -16,25 +15,8 @@ pub struct StackedArea<'a> {
     pub frame: Frame<'a>,
     pub steps: &'a [f64],
     /// Name and values of each share, from the top down; `None` in any of them is a gap in all.
-    pub shares: Vec<(&'a str, Vec<Option<f64>>)>,
+    pub shares: Vec<(&'a str, &'a [Option<f64>])>,
     pub empty: &'a str,
-}
-
-#[derive(Serialize)]
-struct Readout<'a> {
-    x: &'static str,
-    f: &'static str,
-    stack: bool,
-    y: [(bool, f64, f64); 1],
-    s: Vec<Series<'a>>,
-}
-
-#[derive(Serialize)]
-struct Series<'a> {
-    n: &'a str,
-    c: String,
-    d: usize,
-    v: Vec<Option<Short>>,
 }
 
 impl StackedArea<'_> {
@@ -125,23 +107,21 @@ impl StackedArea<'_> {
     }
 
     fn readout(&self) -> String {
-        let readout = Readout {
+        let shares = self.shares.iter().enumerate();
+        let series = shares.map(|(domain, (name, values))| Series {
+            n: name,
+            c: format!("ln {}", domain_class(domain)),
+            d: Some(domain),
+            v: shortened(values),
+            r: None,
+        });
+        Readout {
             x: "steps",
             f: Format::Percent.name(),
             stack: true,
-            y: [(false, 0.0, 1.0)],
-            s: self
-                .shares
-                .iter()
-                .enumerate()
-                .map(|(domain, (name, values))| Series {
-                    n: name,
-                    c: format!("ln {}", domain_class(domain)),
-                    d: domain,
-                    v: values.iter().map(|v| v.map(Short)).collect(),
-                })
-                .collect(),
-        };
-        serde_json::to_string(&readout).unwrap_or_default()
+            y: vec![(false, 0.0, 1.0)],
+            s: series.collect(),
+        }
+        .text()
     }
 }

@@ -9,8 +9,6 @@ use super::scale::Scale;
 use crate::report::number::Format;
 use crate::report::palette::domain_class;
 
-const ROW: f64 = 18.0;
-
 /// One domain's shares, 0 to 1.
 pub struct ShareBar<'a> {
     pub name: &'a str,
@@ -31,7 +29,9 @@ pub fn share_bars(title: &str, note: &str, bars: &[ShareBar], empty: &str) -> Ma
         return no_data(title, empty);
     };
     let place = |value: Option<f64>| value.and_then(|v| scale.place(v)).map(percent);
-    let height = ROW * bars.len() as f64;
+    // Few domains get more room each.
+    let row = (300.0 / bars.len() as f64).clamp(18.0, 26.0);
+    let height = row * bars.len() as f64;
     html! {
         figure.plot.rows {
             figcaption { b { (title) } @if !note.is_empty() { span.note { (note) } } }
@@ -44,22 +44,22 @@ pub fn share_bars(title: &str, note: &str, bars: &[ShareBar], empty: &str) -> Ma
                         }
                     }
                     @for (domain, bar) in bars.iter().enumerate() {
-                        @let top = ROW * domain as f64;
+                        @let top = row * domain as f64;
                         g class=(domain_class(domain)) data-d=(domain) {
                             title {
                                 (bar.name) ": drawn " (Format::Percent.write_maybe(bar.share))
                                 ", base " (Format::Percent.write_maybe(bar.base))
                                 ", last weight " (Format::Percent.write_maybe(bar.last))
                             }
-                            text.name x="-7" y=(short(top + ROW / 2.0)) dy="4" { (shorten(bar.name, 19)) }
+                            text.name x="-7" y=(short(top + row / 2.0)) dy="4" { (shorten(bar.name, 19)) }
                             @if let Some(width) = place(bar.share) {
-                                rect.bar x="0" width=(width) y=(short(top + 3.0)) height=(ROW - 6.0) rx="2" {}
+                                rect.bar x="0" width=(width) y=(short(top + 3.0)) height=(row - 6.0) rx="2" {}
                             }
                             @if let Some(x) = place(bar.base) {
-                                line.base x1=(x) x2=(x) y1=(short(top + 1.0)) y2=(short(top + ROW - 1.0)) {}
+                                line.base x1=(x) x2=(x) y1=(short(top + 1.0)) y2=(short(top + row - 1.0)) {}
                             }
                             @if let Some(x) = place(bar.last) {
-                                circle.last cx=(x) cy=(short(top + ROW / 2.0)) r="3.5" {}
+                                circle.last cx=(x) cy=(short(top + row / 2.0)) r="3.5" {}
                             }
                         }
                     }

@@ -35,10 +35,15 @@ pub struct Frame<'a> {
 
 /// A sentence instead of an empty frame.
 pub fn no_data(title: &str, reason: &str) -> Markup {
+    remark(title, &format!("no data: {reason}"))
+}
+
+/// A sentence instead of a plot that would say no more.
+pub fn remark(title: &str, sentence: &str) -> Markup {
     html! {
         figure.plot.empty {
             figcaption { b { (title) } }
-            p { "no data: " (reason) }
+            p { (sentence) }
         }
     }
 }

@@ -6,8 +6,9 @@ use serde::Serialize;
 use super::WIDTH;
 use super::frame::{Frame, Layers, no_data};
 use super::labels::shorten;
-use super::line::{Short, quantile};
+use super::line::quantile;
 use super::path::short;
+use super::readout::{Short, shortened};
 use crate::report::number::Format;
 use crate::report::palette::LEVELS;
 
@@ -218,7 +219,7 @@ impl Heatmap<'_> {
     fn readout(&self, cells: &[Vec<Option<f64>>], group: usize) -> String {
         let rows = self.rows.iter().zip(cells).map(|((name, _), values)| Row {
             n: name,
-            v: values.iter().map(|v| v.map(Short)).collect(),
+            v: shortened(values),
         });
         let h = rows.collect();
         let readout = Readout {

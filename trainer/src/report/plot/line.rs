@@ -1,12 +1,13 @@
 //! Lines over steps, with one vertical axis or a linear and a logarithmic one behind a switch.
 
 use maud::{Markup, html};
-use serde::Serialize;
 
 use super::frame::{Frame, Grid, Layers, no_data, percent};
 use super::labels::{shorten, spread_out};
 use super::path;
+use super::readout::{Readout, Series, shortened};
 use super::scale::Scale;
+use crate::report::bucket::{ColumnId, Timeline, smooth};
 use crate::report::number::Format;
 use crate::report::palette;
 
@@ -15,8 +16,6 @@ use crate::report::palette;
 pub enum Look {
     /// The page's first, second or third colour.
     Main(u8),
-    /// Behind the others, pale.
-    Pale,
     /// Thin and dashed: a reference.
     Reference,
     /// A domain's own colour and dash.
@@ -29,6 +28,8 @@ pub struct Line {
     pub look: Look,
     /// As long as the plot's steps; `None` is a gap.
     pub values: Vec<Option<f64>>,
+    /// What `values` were smoothed from, drawn behind them; a domain's only when it is singled out.
+    pub raw: Option<Vec<Option<f64>>>,
     /// Least and greatest values around it.
     pub spread: Option<Vec<Option<(f64, f64)>>>,
 }
@@ -53,40 +54,11 @@ pub struct LinePlot<'a> {
     pub steps_name: &'static str,
     pub lines: Vec<Line>,
     pub vertical: Vertical,
+    /// The axis spans the values from this one on; earlier ones may leave the frame.
+    pub span_from: usize,
     pub format: Format,
     /// Why there may be nothing to show.
     pub empty: &'a str,
-}
-
-/// What the page's script needs for the readout.
-#[derive(Serialize)]
-struct Readout<'a> {
-    x: &'static str,
-    f: &'static str,
-    y: Vec<(bool, f64, f64)>,
-    s: Vec<Series<'a>>,
-}
-
-#[derive(Serialize)]
-struct Series<'a> {
-    n: &'a str,
-    c: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    d: Option<usize>,
-    v: Vec<Option<Short>>,
-}
-
-/// A number with four significant digits, so that the page stays small.
-pub struct Short(pub f64);
-
-impl Serialize for Short {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let rounded: f64 = format!("{:.3e}", self.0).parse().unwrap_or(self.0);
-        match rounded.fract() == 0.0 && rounded.abs() < 1e9 {
-            true => to.serialize_i64(rounded as i64),
-            false => to.serialize_f64(rounded),
-        }
-    }
 }
 
 impl Line {
@@ -97,14 +69,27 @@ impl Line {
             name,
             look,
             values,
+            raw: None,
             spread: None,
+        }
+    }
+
+    /// A smooth line through a column of the run, with its values and their spread behind.
+    pub fn smoothed(name: &str, look: Look, timeline: &Timeline, column: ColumnId) -> Self {
+        let raw = timeline.means(column);
+        Self {
+            name: name.to_owned(),
+            look,
+            // A hundredth of the run: enough to see the trend, short enough to see a bend.
+            values: smooth(&raw, (raw.len() as f64 * 0.01).max(1.0)),
+            raw: Some(raw),
+            spread: timeline.spread(column),
         }
     }
 
     fn class(&self) -> String {
         match self.look {
             Look::Main(n) => format!("ln m{n}"),
-            Look::Pale => "ln pale".to_owned(),
             Look::Reference => "ln ref".to_owned(),
             Look::Domain(d) => {
                 format!("ln {} {}", palette::domain_class(d), palette::dash_class(d))
@@ -166,22 +151,32 @@ impl LinePlot<'_> {
     }
 
     fn scales(&self) -> Vec<Scale> {
-        let means = || {
-            self.lines
+        let tail = |values: &'_ [Option<f64>]| values.get(self.span_from..).unwrap_or(&[]).to_vec();
+        let means: Vec<f64> = self
+            .lines
+            .iter()
+            .flat_map(|l| tail(&l.values))
+            .flatten()
+            .collect();
+        // A single spike must not flatten everything else.
+        let edges = self.lines.iter().flat_map(|line| {
+            let spread = line.spread.iter().flatten().flatten();
+            let (mut lows, mut highs): (Vec<f64>, Vec<f64>) = spread.copied().unzip();
+            let mut raw: Vec<f64> = line
+                .raw
                 .iter()
-                .flat_map(|l| l.values.iter().flatten().copied())
-        };
-        let edges = || {
-            let spread = self.lines.iter().filter_map(|l| l.spread.as_ref());
-            spread.flat_map(|s| {
-                let (mut lows, mut highs): (Vec<f64>, Vec<f64>) =
-                    s.iter().flatten().copied().unzip();
-                // A single spike must not flatten everything else.
-                [quantile(&mut lows, 0.02), quantile(&mut highs, 0.98)]
-                    .into_iter()
-                    .flatten()
-            })
-        };
+                .flat_map(|raw| tail(raw))
+                .flatten()
+                .collect();
+            // The raw values of a domain are shown only when it is singled out.
+            let share = if line.domain().is_some() { 0.1 } else { 0.02 };
+            let raw = [quantile(&mut raw, share), quantile(&mut raw, 1.0 - share)];
+            let spread = [quantile(&mut lows, 0.02), quantile(&mut highs, 0.98)];
+            raw.into_iter().chain(spread).flatten()
+        });
+        let edges: Vec<f64> = edges.collect();
+        let means = || means.iter().copied();
+        let edges = || edges.iter().copied();
         let linear = Scale::linear(means().chain(edges()), self.vertical == Vertical::FromZero);
         let log = Scale::logarithmic(means().chain(edges()));
         let chosen = match self.vertical {
@@ -205,27 +200,33 @@ impl LinePlot<'_> {
             path::band(&self.steps.iter().zip(spread).map(edge).collect::<Vec<_>>())
         });
         html! {
-            @if let Some(band) = band { path class={ "band " (line.class()) } d=(band) {} }
+            @if let Some(band) = band { path class={ "band " (line.class()) } data-d=[line.domain()] d=(band) {} }
+            @if let Some(raw) = &line.raw {
+                path class={ "raw " (line.class()) } data-d=[line.domain()] d=(path::curve(self.steps.iter().zip(raw).map(point))) {}
+            }
             path class=(line.class()) data-d=[line.domain()] d=(curve) {}
         }
     }
 
     fn end_labels(&self, scale: Scale) -> Markup {
         let height = self.frame.height;
-        let ends: Vec<(&Line, f64)> = self
+        let end = |line: &'_ Line| {
+            let index = line.values.iter().rposition(Option::is_some)?;
+            let y = height * (1.0 - scale.place(line.values[index]?)?);
+            Some((self.frame.axis.place(self.steps[index]), y))
+        };
+        let ends = self
             .lines
             .iter()
-            .filter_map(|line| {
-                let last = line.values.iter().rev().flatten().next()?;
-                Some((line, height * (1.0 - scale.place(*last)?)))
-            })
-            .collect();
-        let wanted: Vec<f64> = ends.iter().map(|(_, y)| *y).collect();
+            .filter_map(|line| Some((line, end(line)?)));
+        let ends: Vec<(&Line, (f64, f64))> = ends.collect();
+        let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
         let placed = spread_out(&wanted, height);
         html! {
-            @for ((line, from), y) in ends.iter().zip(placed) {
+            @for ((line, (x, from)), y) in ends.iter().zip(placed) {
                 @let (from, y) = (path::short(*from), path::short(y));
                 g class=(line.class()) data-d=[line.domain()] {
+                    @if *x < 0.995 { line.lead x1=(percent(*x)) x2="100%" y1=(from) y2=(from) {} }
                     svg x="100%" overflow="visible" { path.lead d={ "M1 " (from) "L9 " (y) } {} }
                     text x=(percent(1.0)) dx="12" y=(y) dy="4" {
                         title { (line.name) }
@@ -253,25 +254,21 @@ impl LinePlot<'_> {
     }
 
     fn readout(&self, scales: &[Scale]) -> String {
-        let series = |line: &'_ Line| -> Vec<Option<Short>> {
-            line.values.iter().map(|v| v.map(Short)).collect()
-        };
-        let readout = Readout {
+        let lines = self.lines.iter().map(|line| Series {
+            n: &line.name,
+            c: line.class(),
+            d: line.domain(),
+            v: shortened(&line.values),
+            r: line.raw.as_deref().map(shortened),
+        });
+        Readout {
             x: self.steps_name,
             f: self.format.name(),
+            stack: false,
             y: scales.iter().map(|s| (s.log, s.lo, s.hi)).collect(),
-            s: self
-                .lines
-                .iter()
-                .map(|line| Series {
-                    n: &line.name,
-                    c: line.class(),
-                    d: line.domain(),
-                    v: series(line),
-                })
-                .collect(),
-        };
-        serde_json::to_string(&readout).unwrap_or_default()
+            s: lines.collect(),
+        }
+        .text()
     }
 }
 

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::frame::{StepAxis, percent};
+use super::line::quantile;
 use super::path::{curve, short};
 use super::scale::Scale;
 use super::{WIDTH, path};
@@ -35,20 +36,30 @@ pub struct SmallMultiple<'a> {
     pub domain: usize,
     pub axis: StepAxis,
     pub steps: &'a [f64],
+    /// Smoothed.
     pub values: &'a [Option<f64>],
+    /// What they were smoothed from.
+    pub raw: &'a [Option<f64>],
     pub reference: Option<f64>,
+    /// Written beside the reference.
+    pub mean: Option<f64>,
     pub format: Format,
 }
 
-impl SmallMultiple<'_> {
+impl<'a> SmallMultiple<'a> {
     /// The panel.
     pub fn render(&self) -> Markup {
         let height = 64.0;
+        // A single spike must not flatten everything else.
+        let high = quantile(
+            &mut self.raw.iter().flatten().copied().collect::<Vec<_>>(),
+            0.95,
+        );
         let all = self
             .values
             .iter()
             .copied()
-            .chain([self.reference])
+            .chain([self.reference, high])
             .flatten();
         let Some(scale) = Scale::linear(all, true) else {
             return html! {};
@@ -56,22 +67,23 @@ impl SmallMultiple<'_> {
         let up = |v: f64| scale.place(v).map(|at| height * (1.0 - at));
         let level = self.reference.and_then(up);
         let every = self.steps.len().div_ceil(260).max(1);
-        let points = || self.steps.iter().zip(self.values).step_by(every);
+        let of = |values: &'a [Option<f64>]| self.steps.iter().zip(values).step_by(every);
+        let points = || of(self.values);
         let point = |(x, v): (&f64, &Option<f64>)| Some((self.axis.unit(*x), up((*v)?)?));
         let fill = |(x, v): (&f64, &Option<f64>)| Some((self.axis.unit(*x), up((*v)?)?, level?));
         let fill: Vec<_> = points().map(fill).collect();
-        let last = self.values.iter().rev().flatten().next().copied();
         let warm_up_end = self
             .axis
             .warm_up_end
             .map(|step| percent(self.axis.place(step)));
         html! {
             div.panel data-d=(self.domain) {
-                div.head { b { (self.name) } span { (self.format.write_maybe(self.reference)) " → " (self.format.write_maybe(last)) } }
+                div.head { b { (self.name) } span { (self.format.write_maybe(self.reference)) " → " (self.format.write_maybe(self.mean)) } }
                 svg width="100%" height=(height) role="img" aria-label={ "weight of " (self.name) } {
                     @if let Some(x) = warm_up_end { line.mark x1=(x) x2=(x) y1="0" y2=(height) {} }
                     svg width="100%" height=(height) preserveAspectRatio="none" viewBox={ "0 0 " (WIDTH) " " (height) } {
                         path class={ "between " (domain_class(self.domain)) } d=(path::band(&fill)) {}
+                        path class={ "faint ln " (domain_class(self.domain)) } d=(curve(of(self.raw).map(point))) {}
                         path class={ "ln " (domain_class(self.domain)) } d=(curve(points().map(point))) {}
                     }
                     @if let Some(y) = level { line.base x1="0" x2="100%" y1=(short(y)) y2=(short(y)) {} }

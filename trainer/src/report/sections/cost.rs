@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::View;
 use crate::report::bucket::ColumnId;
 use crate::report::number::Format;
-use crate::report::plot::{Frame, Line, LinePlot, Look, Vertical};
+use crate::report::plot::{Frame, LinePlot, Look, Vertical};
 
 /// The section.
 pub fn render(view: &View) -> Markup {
@@ -38,9 +38,7 @@ fn plot(
     (vertical, format): (Vertical, Format),
 ) -> Markup {
     let line = |(index, (name, column)): (usize, &(&str, ColumnId))| {
-        let mut line = Line::new(*name, Look::Main(index as u8), view.run.means(*column));
-        line.spread = view.run.timeline.spread(*column);
-        line
+        view.smoothed(name, Look::Main(index as u8), *column)
     };
     LinePlot {
         frame: Frame {
@@ -51,6 +49,7 @@ fn plot(
         steps_name: "steps",
         lines: series.iter().enumerate().map(line).collect(),
         vertical,
+        span_from: 0,
         format,
         empty: match view.run.totals.steps {
             0 => "no step was logged yet",

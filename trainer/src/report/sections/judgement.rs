@@ -59,6 +59,7 @@ fn expected_reward(view: &View) -> Markup {
         steps_name: "steps",
         lines,
         vertical: Vertical::Linear,
+        span_from: 0,
         format: Format::Plain,
         empty: &view.no_rewards(),
     }
@@ -82,8 +83,8 @@ fn favoured_and_learnt(view: &View) -> Markup {
         "Favoured, and learnt?",
         "held-out nats gained",
         DomainFigures::gain,
-        "fall of the held-out loss since the warm-up ended; domains differ in how much there is to learn",
-        "it takes two evaluations after the warm-up",
+        "fall of the held-out loss since the warm-up ended, or since the first evaluation of a trained model; domains differ in how much there is to learn",
+        "it takes two evaluations of a trained model",
     )
 }
 

@@ -3,7 +3,6 @@
 use maud::{Markup, html};
 
 use super::View;
-use crate::report::bucket::smooth;
 use crate::report::number::Format;
 use crate::report::plot::{Frame, Line, LinePlot, Look, Vertical};
 
@@ -20,22 +19,18 @@ pub fn render(view: &View) -> Markup {
 }
 
 fn training_loss(view: &View) -> Markup {
-    let loss = view.run.columns.loss;
-    let means = view.run.means(loss);
-    // A hundredth of the run: enough to see the trend, short enough to see a bend.
-    let smoothed = smooth(&means, (means.len() as f64 * 0.01).max(1.0));
-    let mut raw = Line::new("per step", Look::Pale, means);
-    raw.spread = view.run.timeline.spread(loss);
     let note = match view.run.timeline.width() {
-        1 => "nats per token".to_owned(),
-        width => format!("nats per token; raw: mean and range of {width} steps"),
+        1 => "nats per token; pale: each step".to_owned(),
+        width => format!("nats per token; pale: mean and range of each {width} steps"),
     };
+    let loss = view.smoothed("loss", Look::Main(0), view.run.columns.loss);
     LinePlot {
         frame: view.frame("loss", "Training loss", &note),
         steps: &view.steps,
         steps_name: "steps",
-        lines: vec![raw, Line::new("smoothed", Look::Main(0), smoothed)],
+        lines: vec![loss],
         vertical: Vertical::LinearFirst,
+        span_from: 0,
         format: Format::Plain,
         empty: view.no_steps(),
     }
@@ -53,6 +48,7 @@ fn learning_rate(view: &View) -> Markup {
         steps_name: "steps",
         lines: vec![Line::new("learning rate", Look::Main(0), values)],
         vertical: Vertical::FromZero,
+        span_from: 0,
         format: Format::Plain,
         empty: view.no_steps(),
     }
@@ -61,8 +57,7 @@ fn learning_rate(view: &View) -> Markup {
 
 fn gradient_norm(view: &View) -> Markup {
     let column = view.run.columns.gradient_norm;
-    let mut line = Line::new("gradient norm", Look::Main(0), view.run.means(column));
-    line.spread = view.run.timeline.spread(column);
+    let line = view.smoothed("gradient norm", Look::Main(0), column);
     LinePlot {
         frame: Frame {
             height: 110.0,
@@ -72,6 +67,7 @@ fn gradient_norm(view: &View) -> Markup {
         steps_name: "steps",
         lines: vec![line],
         vertical: Vertical::LogFirst,
+        span_from: 0,
         format: Format::Plain,
         empty: view.no_steps(),
     }
@@ -98,6 +94,7 @@ fn held_out(view: &View) -> Markup {
             ),
         ],
         vertical: Vertical::LogFirst,
+        span_from: view.untrained(),
         format: Format::Plain,
         empty: view.no_evaluations(),
     }
@@ -123,6 +120,7 @@ fn held_out_domains(view: &View) -> Markup {
         steps_name: "evals",
         lines: view.order.iter().enumerate().map(line).collect(),
         vertical: Vertical::LogFirst,
+        span_from: view.untrained(),
         format: Format::Plain,
         empty: view.no_evaluations(),
     }

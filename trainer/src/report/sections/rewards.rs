@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::View;
+use super::{View, constant};
 use crate::report::bucket::ColumnId;
 use crate::report::number::Format;
-use crate::report::plot::{Frame, Heatmap, Line, LinePlot, Look, Shading, Vertical};
+use crate::report::plot::{Frame, Heatmap, LinePlot, Look, Shading, Vertical, remark};
 
 /// The section.
 pub fn render(view: &View) -> Markup {
@@ -52,18 +52,28 @@ fn heatmap(
 
 fn stability(view: &View) -> Markup {
     let column = view.run.columns.stability;
-    let mut line = Line::new("stability", Look::Main(0), view.run.means(column));
-    line.spread = view.run.timeline.spread(column);
-    LinePlot {
-        frame: view.frame(
-            "stability",
+    let line = view.smoothed("stability", Look::Main(0), column);
+    if let Some(value) = constant(line.raw.as_deref().unwrap_or(&[])) {
+        let value = Format::Plain.write(value);
+        return remark(
             "Stability",
-            "the same for every domain; a flat line at its cap teaches nothing",
-        ),
+            &format!("{value} at every step: the same for every domain and every choice"),
+        );
+    }
+    LinePlot {
+        frame: Frame {
+            height: 150.0,
+            ..view.frame(
+                "stability",
+                "Stability",
+                "as it enters the total, the same for every domain",
+            )
+        },
         steps: &view.steps,
         steps_name: "steps",
         lines: vec![line],
         vertical: Vertical::FromZero,
+        span_from: 0,
         format: Format::Plain,
         empty: &view.no_rewards(),
     }

@@ -20,10 +20,13 @@ const HEADINGS: [(&str, &str); 13] = [
     ("Share", "of all sequences drawn"),
     ("Reward", "mean total reward after the warm-up"),
     ("MTLD", "mean lexical diversity of the sequences drawn"),
-    ("First", "held-out perplexity at the first evaluation"),
+    (
+        "Start",
+        "held-out perplexity as the warm-up ended, or at the first evaluation of a trained model",
+    ),
     ("Last", "held-out perplexity at the last evaluation"),
     ("Best", "least held-out perplexity, and its step"),
-    ("Change", "of the held-out perplexity from first to last"),
+    ("Change", "of the held-out perplexity from start to last"),
 ];
 
 /// The section.
@@ -62,11 +65,10 @@ fn row(view: &View, rank: usize, all: u64) -> Markup {
     let figures = &view.run.domains[domain];
     let held_out = figures.held_out;
     let exp = |point: Option<(u64, f64)>| point.map(|(_, loss)| loss.exp());
-    let change = exp(held_out.first)
+    let change = exp(held_out.start)
         .zip(exp(held_out.last))
-        .map(|(first, last)| last / first - 1.0);
+        .map(|(start, last)| last / start - 1.0);
     let share = (all > 0).then(|| figures.samples as f64 / all as f64);
-    let weights = view.run.means(view.run.columns.weights[domain]);
     let losses = view.run.evaluated(|e| e.losses[domain]);
     html! {
         tr data-d=(rank) {
@@ -75,12 +77,12 @@ fn row(view: &View, rank: usize, all: u64) -> Markup {
             (cell(figures.first_weight, Format::Percent))
             (cell(figures.last_weight, Format::Percent))
             (cell(figures.weight_ratio(), Format::Times))
-            td.over { (sparkline(view.axis, &view.steps, &weights, rank)) }
+            td.over { (sparkline(view.axis, &view.steps, &view.weights[rank], rank)) }
             td data-v=(figures.samples) { (grouped(figures.samples)) }
             (cell(share, Format::Percent))
             (cell(figures.reward.get(), Format::Plain))
             (cell(figures.mtld.get(), Format::Plain))
-            (cell(exp(held_out.first), Format::Plain))
+            (cell(exp(held_out.start), Format::Plain))
             (cell(exp(held_out.last), Format::Plain))
             td data-v=[exp(held_out.best)] {
                 (Format::Plain.write_maybe(exp(held_out.best)))

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 
 use super::View;
+use crate::report::columns;
+use crate::report::domains::DomainFigures;
 use crate::report::number::Format;
 use crate::report::plot::{
     Frame, Heatmap, Line, LinePlot, Look, Shading, ShareBar, SmallMultiple, StackedArea, Vertical,
@@ -21,22 +23,27 @@ pub fn render(view: &View) -> Markup {
                 (drawn(view))
                 div.column { (departure(view)) (effective_domains(view)) }
             }
-            h3 { "Weight of each domain" span.note { "from 0; dashed: base weight → last weight" } }
+            h3 { "Weight of each domain" span.note { "from 0, smoothed; pale: each step; dashed: base weight → mean after the warm-up" } }
             (panels(view))
         }
     }
 }
 
 fn stacked(view: &View) -> Markup {
+    let names = view.domains().map(|d| d.name.as_str());
     let frame = Frame {
         height: view.labelled_height(),
         end_labels: view.labels_fit(),
-        ..view.frame("stack", "Weights, stacked", "heaviest base weight on top")
+        ..view.frame(
+            "stack",
+            "Weights, stacked",
+            "smoothed; heaviest base weight on top",
+        )
     };
     StackedArea {
         frame,
         steps: &view.steps,
-        shares: view.series(&view.run.columns.weights),
+        shares: names.zip(view.weights.iter().map(Vec::as_slice)).collect(),
         empty: view.no_steps(),
     }
     .render()
@@ -70,45 +77,59 @@ fn ratio(view: &View) -> Markup {
 }
 
 fn lines(view: &View) -> Markup {
-    let series = view
-        .series(&view.run.columns.weights)
-        .into_iter()
-        .enumerate();
-    let line =
-        |(rank, (name, values)): (usize, (&str, _))| Line::new(name, Look::Domain(rank), values);
+    let series = view.series(&view.run.columns.weights).into_iter();
+    let lines = series.zip(&view.weights).enumerate();
+    let line = |(rank, ((name, raw), smoothed)): (usize, ((&str, _), &Vec<Maybe>))| Line {
+        raw: Some(raw),
+        ..Line::new(name, Look::Domain(rank), smoothed.clone())
+    };
     let frame = Frame {
         height: view.labelled_height(),
         end_labels: view.labels_fit(),
         wide: true,
-        ..view.frame("weights-lines", "Weights", "in force at each step")
+        ..view.frame(
+            "weights-lines",
+            "Weights",
+            "smoothed; single a domain out to see each step's",
+        )
     };
     LinePlot {
         frame,
         steps: &view.steps,
         steps_name: "steps",
-        lines: series.map(line).collect(),
+        lines: lines.map(line).collect(),
         vertical: Vertical::LogFirst,
+        span_from: 0,
         format: Format::Percent,
         empty: view.no_steps(),
     }
     .render()
 }
 
+/// A figure of the smoothed weights at every step.
+fn of_smoothed(view: &View, figure: impl Fn(&[Maybe]) -> Maybe) -> Vec<Maybe> {
+    let at = |i: usize| -> Vec<Maybe> { view.weights.iter().map(|values| values[i]).collect() };
+    (0..view.steps.len()).map(|i| figure(&at(i))).collect()
+}
+
 fn departure(view: &View) -> Markup {
-    let values = view.run.means(view.run.columns.departure);
+    let base: Vec<Maybe> = view.domains().map(|d| d.base).collect();
+    let values = of_smoothed(view, |weights| columns::departure(weights, &base));
+    let line = Line {
+        raw: Some(view.run.means(view.run.columns.departure)),
+        ..Line::new("departure", Look::Main(0), values)
+    };
+    let note = "share of the weight that sits elsewhere, ½ Σ|a − base|, of smoothed weights; pale: of each step's";
     LinePlot {
         frame: Frame {
             height: 150.0,
-            ..view.frame(
-                "departure",
-                "Departure from the base weights",
-                "share of the weight that sits elsewhere: ½ Σ|a − base|",
-            )
+            ..view.frame("departure", "Departure from the base weights", note)
         },
         steps: &view.steps,
         steps_name: "steps",
-        lines: vec![Line::new("departure", Look::Main(0), values)],
+        lines: vec![line],
         vertical: Vertical::FromZero,
+        span_from: 0,
         format: Format::Percent,
         empty: view.no_steps(),
     }
@@ -116,30 +137,25 @@ fn departure(view: &View) -> Markup {
 }
 
 fn effective_domains(view: &View) -> Markup {
-    let values = view.run.means(view.run.columns.effective_domains);
-    let entropy: f64 = view
-        .domains()
-        .filter_map(|d| d.base)
-        .filter(|b| *b > 0.0)
-        .map(|b| -b * b.ln())
-        .sum();
-    let base = values.iter().map(|v| v.map(|_| entropy.exp())).collect();
+    let values = of_smoothed(view, columns::effective_domains);
+    let base: Vec<Maybe> = view.domains().map(|d| d.base).collect();
+    let of_base = columns::effective_domains(&base);
+    let reference = values.iter().map(|v| v.and(of_base)).collect();
+    let line = Line {
+        raw: Some(view.run.means(view.run.columns.effective_domains)),
+        ..Line::new("weights", Look::Main(0), values)
+    };
+    let note = "exp of the entropy of the smoothed weights; pale: of each step's";
     LinePlot {
         frame: Frame {
             height: 150.0,
-            ..view.frame(
-                "effective",
-                "Effective number of domains",
-                "exp of the weights' entropy; all equal gives the number of domains",
-            )
+            ..view.frame("effective", "Effective number of domains", note)
         },
         steps: &view.steps,
         steps_name: "steps",
-        lines: vec![
-            Line::new("weights", Look::Main(0), values),
-            Line::new("base weights", Look::Reference, base),
-        ],
+        lines: vec![line, Line::new("base weights", Look::Reference, reference)],
         vertical: Vertical::Linear,
+        span_from: 0,
         format: Format::Plain,
         empty: view.no_steps(),
     }
@@ -171,19 +187,23 @@ fn panels(view: &View) -> Markup {
     {
         return no_data("Weight of each domain", view.no_steps());
     }
+    let panel = |(rank, ((name, raw), figures)): (usize, ((&str, Vec<Maybe>), &DomainFigures))| {
+        SmallMultiple {
+            name,
+            domain: rank,
+            axis: view.axis,
+            steps: &view.steps,
+            values: &view.weights[rank],
+            raw: &raw,
+            reference: figures.base,
+            mean: figures.weight.get(),
+            format: Format::Percent,
+        }
+        .render()
+    };
     html! {
         div.panels {
-            @for ((rank, (name, values)), figures) in series.iter().enumerate().zip(view.domains()) {
-                (SmallMultiple {
-                    name,
-                    domain: rank,
-                    axis: view.axis,
-                    steps: &view.steps,
-                    values,
-                    reference: figures.base,
-                    format: Format::Percent,
-                }.render())
-            }
+            @for domain in series.into_iter().zip(view.domains()).enumerate() { (panel(domain)) }
         }
     }
 }
