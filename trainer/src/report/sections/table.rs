@@ -84,7 +84,7 @@ fn row(view: &View, rank: usize, all: u64) -> Markup {
             (cell(figures.mtld.get(), Format::Plain))
             (cell(exp(held_out.start), Format::Plain))
             (cell(exp(held_out.last), Format::Plain))
-            td data-v=[exp(held_out.best)] {
+            td data-v=[exp(held_out.best).filter(|v| v.is_finite())] {
                 (Format::Plain.write_maybe(exp(held_out.best)))
                 @if let Some((step, _)) = held_out.best { small { " @" (grouped(step)) } }
             }
@@ -95,5 +95,5 @@ fn row(view: &View, rank: usize, all: u64) -> Markup {
 }
 
 fn cell(value: Option<f64>, format: Format) -> Markup {
-    html! { td data-v=[value] { (format.write_maybe(value)) } }
+    html! { td data-v=[value.filter(|v| v.is_finite())] { (format.write_maybe(value)) } }
 }
