@@ -53,7 +53,7 @@ pub fn render(view: &View) -> Markup {
     let is_known = |name: &str| KNOWN.iter().any(|(known, ..)| *known == name);
     let entropy = policy.contains_key("entropy");
     let others = policy.keys().map(String::as_str);
-    let others = others.filter(|name| !is_known(name) && !(entropy && *name == ENTROPY_TARGET));
+    let others = others.filter(|name| !(is_known(name) || entropy && *name == ENTROPY_TARGET));
     let others = others.map(|name| (name, name, "", Vertical::LinearFirst));
     // A counter of mishaps that never happened needs no plot.
     let (flat, moving): (Vec<_>, Vec<_>) = known
