@@ -77,8 +77,9 @@ fn gradient_norm(view: &View) -> Markup {
 fn held_out(view: &View) -> Markup {
     let run = view.run;
     let note = "exp of the mean over domains, and of the mean under the base weights";
+    let note = format!("{note}{}", untrained_note(view));
     LinePlot {
-        frame: view.frame("held-out", "Held-out perplexity", note),
+        frame: view.frame("held-out", "Held-out perplexity", &note),
         steps: &view.evaluated_at,
         steps_name: "evals",
         lines: vec![
@@ -101,16 +102,22 @@ fn held_out(view: &View) -> Markup {
     .render()
 }
 
+/// Says why lines may begin above the frame.
+fn untrained_note(view: &View) -> &'static str {
+    match view.untrained() {
+        0 => "",
+        _ => "; before the first step it lies above the frame",
+    }
+}
+
 fn held_out_domains(view: &View) -> Markup {
     let line = |(rank, domain): (usize, &usize)| {
         let values = view.run.evaluated(|e| e.losses[*domain].map(f64::exp));
         Line::new(&view.run.domains[*domain].name, Look::Domain(rank), values)
     };
-    let mut frame = view.frame(
-        "held-out-domains",
-        "Held-out perplexity by domain",
-        "click a name to single it out, here and everywhere on the page",
-    );
+    let note = "click a name to single it out, here and everywhere on the page";
+    let note = format!("{note}{}", untrained_note(view));
+    let mut frame = view.frame("held-out-domains", "Held-out perplexity by domain", &note);
     frame.height = view.labelled_height();
     frame.end_labels = view.labels_fit();
     frame.wide = true;

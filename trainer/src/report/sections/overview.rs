@@ -120,7 +120,7 @@ fn tiles(view: &View) -> Vec<Markup> {
             "Time",
             Format::Seconds.write(totals.step_seconds + totals.evaluation_seconds),
             format!(
-                "{} of it evaluation",
+                "{} evaluating",
                 Format::Seconds.write(totals.evaluation_seconds)
             ),
         ),
