@@ -7,6 +7,7 @@
 //! The index of 400 MB is written to the system's temporary folder (TMPDIR), which must be on a disk for
 //! this to say anything.
 
+#[allow(clippy::unwrap_used)] // shared with the tests
 #[path = "../tests/loader/builder.rs"]
 mod builder;
 

@@ -78,8 +78,8 @@ impl Index {
     /// # Errors
     /// The first file that is missing or of another size.
     pub fn look_again(&self) -> Result<(), IndexError> {
-        let streams = self.inner.train.iter().chain(&self.inner.valid);
-        streams.map(TokenStream::look_again).collect()
+        let mut streams = self.inner.train.iter().chain(&self.inner.valid);
+        streams.try_for_each(TokenStream::look_again)
     }
 
     /// The folder.
