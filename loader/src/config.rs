@@ -54,6 +54,9 @@ pub enum DomainEnd {
     },
 }
 
+/// Most batches to read ahead; what is read and then dropped for want of memory helps nobody.
+const MOST_READ_AHEAD: usize = 1024;
+
 /// Sizes, seed and place of a loader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +82,9 @@ pub struct LoaderConfig {
     pub order: Order,
     /// What happens when a domain's windows have been used.
     pub domain_end: DomainEnd,
+    /// How many batches ahead the system is asked for their windows, on a thread of its own; 0 is
+    /// off. Changes nothing but waiting for disks.
+    pub read_ahead_batches: usize,
 }
 
 impl Default for LoaderConfig {
@@ -102,6 +108,7 @@ impl LoaderConfig {
             minimum_per_domain: 0,
             order: Order::Permutation,
             domain_end: DomainEnd::Restart,
+            read_ahead_batches: 2,
         }
     }
 
@@ -153,6 +160,10 @@ impl LoaderConfig {
             );
             return fail("minimum_per_domain", reason);
         }
+        if self.read_ahead_batches > MOST_READ_AHEAD {
+            let reason = format!("is {}, at most {MOST_READ_AHEAD}", self.read_ahead_batches);
+            return fail("read_ahead_batches", reason);
+        }
         if self.domain_end == (DomainEnd::Cap { epochs: 0 }) {
             return fail(
                 "domain_end",
@@ -200,7 +211,7 @@ mod tests {
     #[test]
     fn each_bad_value_is_named() {
         type Edit = fn(&mut LoaderConfig);
-        let cases: [(Edit, &str); 8] = [
+        let cases: [(Edit, &str); 9] = [
             (|c| c.sequence_length = 0, "sequence_length"),
             (|c| c.batch_size = 0, "batch_size"),
             (|c| c.world_size = 0, "world_size"),
@@ -208,6 +219,7 @@ mod tests {
             (|c| c.world_size = 9, "world_size"),
             (|c| c.sequence_length = usize::MAX, "batch_size"),
             (|c| c.minimum_per_domain = 9, "minimum_per_domain"),
+            (|c| c.read_ahead_batches = 1025, "read_ahead_batches"),
             (
                 |c| c.domain_end = DomainEnd::Cap { epochs: 0 },
                 "domain_end",

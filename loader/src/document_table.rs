@@ -44,6 +44,14 @@ impl DocumentTable {
         }
     }
 
+    /// Looks whether the file is still whole.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(crate) fn look_again(&self) -> Result<(), IndexError> {
+        self.file.look_again()
+    }
+
     /// The shard's tokens in its split's stream.
     pub(crate) fn tokens(&self) -> Range<u64> {
         self.tokens.clone()

@@ -72,6 +72,16 @@ impl Index {
         })
     }
 
+    /// Looks again that every file the loader may read is there and whole, as [`Self::open`] did; a file
+    /// seen with another size is an error at every later use.
+    ///
+    /// # Errors
+    /// The first file that is missing or of another size.
+    pub fn look_again(&self) -> Result<(), IndexError> {
+        let mut streams = self.inner.train.iter().chain(&self.inner.valid);
+        streams.try_for_each(TokenStream::look_again)
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.inner.path

@@ -41,6 +41,7 @@ mod evaluation;
 mod index;
 mod loader;
 mod order;
+mod read_ahead;
 mod row_reader;
 mod source_file;
 mod state;

@@ -17,6 +17,7 @@ use crate::draw::Drawer;
 use crate::error::LoaderError;
 use crate::index::Index;
 use crate::order::WindowOrder;
+use crate::read_ahead::ReadAhead;
 use crate::row_reader::read_rows;
 use crate::state::LoaderState;
 use crate::tokens::Tokens;
@@ -29,6 +30,7 @@ pub struct Loader {
     config: LoaderConfig,
     drawer: Drawer,
     ends: DomainEnds,
+    read_ahead: Option<ReadAhead>,
     order: WindowOrder,
     step: u64,
     /// Samples taken of each domain, length K.
@@ -87,10 +89,13 @@ impl Loader {
                     .windows(config.sequence_length)
             })
             .collect();
+        let ends = DomainEnds::new(&config, &windows);
+        let order = WindowOrder::new(config.seed, config.order, windows);
         let mut loader = Self {
             drawer: Drawer::new(&config),
-            ends: DomainEnds::new(&config, &windows),
-            order: WindowOrder::new(config.seed, config.order, windows),
+            ends,
+            read_ahead: ReadAhead::start(&index, &config, &order),
+            order,
             slots: vec![DomainId(0); config.batch_size],
             index,
             weights,
@@ -101,6 +106,9 @@ impl Loader {
         };
         let now = loader.weights.read();
         loader.check_weights(&now)?;
+        if let Some(ahead) = &loader.read_ahead {
+            ahead.report(loader.step, &loader.samples, &now);
+        }
         Ok(loader)
     }
 
@@ -155,6 +163,9 @@ impl Loader {
         }
         batch.ended = self.ends.ended_domains(&self.samples);
         self.step += 1;
+        if let Some(ahead) = &self.read_ahead {
+            ahead.report(self.step, &self.samples, &batch.weights);
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hds::index::IndexError;
 use memmap2::Mmap;
@@ -25,8 +25,9 @@ static KEPT_OPEN: AtomicUsize = AtomicUsize::new(0);
 /// How the files of an index are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Mapped into memory: fastest, and the memory is the system's to reuse. A file that somebody
-    /// shortens while it is mapped ends the process with SIGBUS.
+    /// Mapped into memory: fastest, and the memory is the system's to reuse. A published index is never
+    /// written to; where somebody shortens a mapped file all the same, reading ahead mostly sees it
+    /// in time for an error, but the system may end the process (SIGBUS).
     #[default]
     Map,
     /// Read range by range: for file systems where maps are slow or missing, and for files that may
@@ -41,6 +42,8 @@ pub(crate) struct SourceFile {
     bytes: u64,
     access: Access,
     opened: OnceLock<Opened>,
+    /// Whether the file was seen with another size since it was mapped.
+    changed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -76,6 +79,7 @@ impl SourceFile {
             bytes,
             access,
             opened: OnceLock::new(),
+            changed: AtomicBool::new(false),
         })
     }
 
@@ -152,8 +156,47 @@ impl SourceFile {
         Ok(())
     }
 
+    /// Asks the system for bytes that are read in a while, without waiting for them where that is
+    /// possible. Errors are left to the later read.
+    pub(crate) fn will_need(&self, range: Range<u64>) {
+        let (start, length) = (range.start as usize, (range.end - range.start) as usize);
+        if self.look_again().is_err() {
+            return;
+        }
+        #[cfg(unix)]
+        if let Ok(Opened::Map(map)) = self.opened()
+            && range.start <= range.end
+            && range.end <= self.bytes
+        {
+            let _ = map.advise_range(memmap2::Advice::WillNeed, start, length);
+            return;
+        }
+        let _ = (start, length);
+        let _ = self.range(range, &mut Vec::new()).map(std::hint::black_box);
+    }
+
+    /// Looks whether the file still has its size. If not, every later use of it is an error: a byte of
+    /// a map behind the end of its file is not there, and reading it would end the process.
+    ///
+    /// # Errors
+    /// If it is gone or has another size.
+    pub(crate) fn look_again(&self) -> Result<(), IndexError> {
+        let metadata = self.path.metadata();
+        let outcome = metadata
+            .map_err(|e| io_error("read the size of", &self.path, e))
+            .and_then(|metadata| check(&self.path, &metadata, self.bytes));
+        // A file that is only unreachable may come back, and its map is good still.
+        if matches!(outcome, Err(IndexError::Size { .. })) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
     #[inline]
     fn opened(&self) -> Result<&Opened, IndexError> {
+        if self.changed.load(Ordering::Relaxed) {
+            return Err(self.size_error());
+        }
         match self.opened.get() {
             Some(opened) => Ok(opened),
             None => self.open(),
@@ -189,13 +232,18 @@ impl SourceFile {
     #[cold]
     fn read_error(&self, error: std::io::Error) -> IndexError {
         if error.kind() == std::io::ErrorKind::UnexpectedEof {
-            return IndexError::Size {
-                path: self.path.clone(),
-                want: self.bytes,
-                got: self.path.metadata().map_or(0, |m| m.len()),
-            };
+            return self.size_error();
         }
         io_error("read", &self.path, error)
+    }
+
+    #[cold]
+    fn size_error(&self) -> IndexError {
+        IndexError::Size {
+            path: self.path.clone(),
+            want: self.bytes,
+            got: self.path.metadata().map_or(0, |m| m.len()),
+        }
     }
 }
 
@@ -261,5 +309,76 @@ fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> IndexE
         action,
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(content: &[u8], access: Access) -> (tempfile::TempDir, SourceFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, content).unwrap();
+        let file = SourceFile::new(path, content.len() as u64, access).unwrap();
+        (folder, file)
+    }
+
+    #[test]
+    fn ranges_are_the_same_mapped_and_read_and_never_leave_the_file() {
+        let content: Vec<u8> = (0..9000u32).map(|i| i as u8).collect();
+        for access in [Access::Map, Access::Read] {
+            let (_folder, file) = file(&content, access);
+            assert_eq!(file.mapped().unwrap().is_some(), access == Access::Map);
+            let mut scratch = vec![1; 3];
+            for (start, end) in [(0, 0), (0, 9000), (4095, 4097), (8999, 9000), (9000, 9000)] {
+                let got = file.range(start..end, &mut scratch).unwrap();
+                assert_eq!(got, &content[start as usize..end as usize]);
+                file.prefetch(start..end).unwrap();
+                file.will_need(start..end);
+            }
+            #[allow(clippy::reversed_empty_ranges)]
+            for range in [0..9001, 9001..9001, 5..4, u64::MAX - 1..u64::MAX] {
+                assert!(file.range(range, &mut scratch).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapped_file_seen_cut_short_is_an_error_from_then_on() {
+        let (folder, file) = file(&[7; 9000], Access::Map);
+        assert_eq!(file.range(8000..9000, &mut vec![]).unwrap(), [7; 1000]);
+        file.look_again().unwrap();
+        let path = folder.path().join("x");
+        let writer = File::options().write(true).open(path).unwrap();
+        writer.set_len(10).unwrap();
+        file.will_need(0..10);
+        let error = file.range(8000..9000, &mut vec![]).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("holds 10 bytes, the manifest says 9000")
+        );
+    }
+
+    #[test]
+    fn beyond_the_files_kept_open_each_read_opens_its_own() {
+        // More files than are kept; other tests may have some of them, which makes no difference.
+        let files: Vec<_> = (0..MOST_KEPT_OPEN + 20)
+            .map(|i| file(&[i as u8; 5], Access::Read))
+            .collect();
+        let mut opened_each_time = 0;
+        for (i, (_, file)) in files.iter().enumerate() {
+            for _ in 0..2 {
+                let mut scratch = vec![];
+                assert_eq!(file.range(1..4, &mut scratch).unwrap(), [i as u8; 3]);
+            }
+            opened_each_time += usize::from(matches!(file.opened.get(), Some(Opened::Path)));
+        }
+        assert!(opened_each_time >= 20, "{opened_each_time}");
+        drop(files);
+        let (_folder, again) = file(&[1], Access::Read);
+        again.range(0..1, &mut vec![]).unwrap();
+        assert!(matches!(again.opened.get(), Some(Opened::File(_))));
     }
 }

@@ -85,6 +85,17 @@ impl TokenStream {
         })
     }
 
+    /// Looks whether all files are still whole.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub(crate) fn look_again(&self) -> Result<(), IndexError> {
+        self.shards.iter().try_for_each(|shard| {
+            shard.file.look_again()?;
+            shard.table.look_again()
+        })
+    }
+
     /// T, with the end-of-document ids.
     pub fn tokens(&self) -> u64 {
         self.tokens
@@ -206,6 +217,29 @@ impl<'a> StreamRange<'a> {
             shard.file.prefetch(bytes)?;
         }
         Ok(())
+    }
+
+    /// Asks the system for the tokens and documents, which are read in a while. The thread may wait for
+    /// the documents; errors are left to the later read.
+    pub(crate) fn will_need(&self) {
+        for shard in self.shards {
+            let start = self.from.max(shard.first_token);
+            let stop = self.end.min(shard.end_token());
+            if start >= stop {
+                break;
+            }
+            let width = self.stream.token_type.bytes();
+            let bytes = byte_range(start - shard.first_token, stop - start, width);
+            shard.file.will_need(bytes);
+            if shard.table.look_again().is_err() {
+                return;
+            }
+        }
+        // The places that a search looks at are only known by searching.
+        if let Ok(mut search) = self.search() {
+            while let Ok(true) = search.look() {}
+            let _ = self.spans(&mut search, &mut Vec::new());
+        }
     }
 
     /// As [`TokenStream::read`]; `out` is as long as the range.

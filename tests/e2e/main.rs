@@ -6,4 +6,5 @@
 mod errors;
 mod help;
 mod index;
+mod loader;
 mod training;

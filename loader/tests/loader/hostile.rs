@@ -335,3 +335,22 @@ fn a_file_cut_short_while_it_is_read_is_an_error_without_maps() {
         "{text}"
     );
 }
+
+#[test]
+fn looking_again_finds_a_file_cut_short_under_a_map() {
+    let files = index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(Mixture::uniform(index.domains()));
+    let mut loader = Loader::new(index.clone(), live, LoaderConfig::new(4, 8, 0)).unwrap();
+    loader.next_batch().unwrap();
+    index.look_again().unwrap();
+    let path = files.train_file("web", 0, "tokens");
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(0).unwrap();
+    let text = index.look_again().unwrap_err().to_string();
+    assert!(text.contains("00000.tokens holds 0 bytes"), "{text}");
+    // Without it this read would end the process.
+    let stream = index.split(DomainId(0), Split::Train);
+    let error = stream.read(0, TokensMut::U16(&mut [0; 4])).unwrap_err();
+    assert!(error.to_string().contains("holds 0 bytes"), "{error}");
+}

@@ -5,4 +5,5 @@
 mod builder;
 mod documents;
 mod hostile;
+mod scale;
 mod stream;

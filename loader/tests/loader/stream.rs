@@ -198,6 +198,11 @@ fn the_stream_is_the_same_for_any_world_size() {
         },
     ] {
         let one = stream(&index, &base, 1, 20);
+        let without_read_ahead = LoaderConfig {
+            read_ahead_batches: 0,
+            ..base.clone()
+        };
+        assert_eq!(stream(&index, &without_read_ahead, 1, 20), one);
         for world in [2, 3, 4, 8, 13] {
             assert_eq!(stream(&index, &base, world, 20), one, "world size {world}");
         }
