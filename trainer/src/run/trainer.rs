@@ -61,7 +61,6 @@ pub struct Trainer {
     checkpoints: Checkpoints,
     domains: DomainSet,
     base: Mixture,
-    device: Device,
     model: Model,
     parameters: Vec<Parameter>,
     optimizer: AdamW,
@@ -212,7 +211,6 @@ impl Trainer {
             checkpoints,
             domains,
             base,
-            device,
             model,
             parameters,
             optimizer,
@@ -287,7 +285,6 @@ impl Trainer {
         let learning_rate = self.schedule.at(step);
         let settings = StepSettings {
             micro_batch_size: self.config.micro_batch_size(),
-            device: self.device,
             gradient_clip: self.config.optimizer.gradient_clip,
             learning_rate,
         };
