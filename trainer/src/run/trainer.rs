@@ -11,7 +11,6 @@ use std::time::Instant;
 use hds::weight_log::{Header, WeightLogWriter};
 use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
 use hds_loader::{Batch, Index, Loader, LoaderConfig};
-use tch::Device;
 
 use super::checkpoint::Checkpoints;
 use super::config::RunConfig;
