@@ -5,7 +5,7 @@
 //! flushed; no file is held open, so the number of domains is not bounded by the system's limit. Memory: at most
 //! [`BUFFERED_BYTES`] for all domains together, and the counts of every shard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -122,11 +122,18 @@ impl Shards {
         }
     }
 
-    /// Cuts the files back to a noted state and goes on from it.
+    /// Cuts the files back to a noted state and goes on from it. What was written of other splits since is removed.
     ///
     /// # Errors
     /// If a file is missing or shorter than noted.
     pub fn restore(&mut self, states: Vec<SplitState>) -> Result<(), BuildError> {
+        let known: BTreeSet<String> = states
+            .iter()
+            .map(|state| domain_folder(&state.domain, state.split))
+            .collect();
+        for top in [&self.index, &self.records] {
+            remove_others(top, &known)?;
+        }
         for state in states {
             let paths = SplitPaths::new(&self.index, &self.records, &state.domain, state.split);
             let number = state.closed.len() as u64;
@@ -330,6 +337,33 @@ impl OpenSplit {
         });
         Ok(())
     }
+}
+
+/// Removes the folders of splits that are not known.
+fn remove_others(top: &Path, known: &BTreeSet<String>) -> Result<(), FileError> {
+    let names = |folder: &Path| -> Result<Vec<String>, FileError> {
+        let failed = |e| FileError::new("list", folder, e);
+        match fs::read_dir(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries
+                .map_err(failed)?
+                .map(|entry| Ok(entry.map_err(failed)?.file_name().to_string_lossy().into()))
+                .collect(),
+        }
+    };
+    for domain in names(&top.join("domains"))? {
+        let domain = format!("domains/{domain}");
+        for split in names(&top.join(&domain))? {
+            let folder = format!("{domain}/{split}");
+            if !known.contains(&folder) {
+                let path = top.join(folder);
+                fs::remove_dir_all(&path).map_err(|e| FileError::new("remove", &path, e))?;
+            }
+        }
+        // Where nothing is left of the domain; any other error is met again by who writes there.
+        let _ = fs::remove_dir(top.join(domain));
+    }
+    Ok(())
 }
 
 fn append_to(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
