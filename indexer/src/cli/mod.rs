@@ -39,24 +39,10 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", in_words(&error));
+            eprintln!("error: {}", hds::message::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error with its causes, without those that it names itself.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if words.is_empty() {
-            words = cause;
-        } else if !words.contains(&cause) {
-            words += &format!(": {cause}");
-        }
-    }
-    words
 }
 
 /// Prints to stdout; a reader that went away is no error.
