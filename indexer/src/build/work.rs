@@ -361,8 +361,11 @@ fn append(
     vocabulary: u32,
     to: &mut Vec<u8>,
 ) -> Result<(), Fault> {
-    let id = ids.iter().fold(0, |most, id| most.max(*id));
-    if id >= vocabulary {
+    // Without an early end, in vector instructions.
+    let most = ids.iter().fold(0, |most, id| most.max(*id));
+    if most >= vocabulary {
+        let first = ids.iter().find(|id| **id >= vocabulary);
+        let id = first.copied().unwrap_or(most);
         return Err(Fault::TokenOutOfRange { id, vocabulary });
     }
     let old = to.len();
