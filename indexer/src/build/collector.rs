@@ -156,7 +156,8 @@ impl Collector<'_> {
     }
 }
 
-fn add_skip(state: &mut SourceState, reason: &str, count: u64, first: String) {
+/// Counts what was left out of a source.
+pub(super) fn add_skip(state: &mut SourceState, reason: &str, count: u64, first: String) {
     match state.skipped.iter_mut().find(|s| s.reason == reason) {
         Some(known) => known.count += count,
         None => state.skipped.push(Skipped {

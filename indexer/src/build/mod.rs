@@ -11,6 +11,7 @@
 
 mod collector;
 mod document;
+mod duplicates;
 mod error;
 mod finish;
 mod journal;
@@ -37,7 +38,7 @@ use hds::index::{
 
 pub(crate) use document::DocumentRecord;
 pub use error::BuildError;
-pub use options::{BuildOptions, OnError};
+pub use options::{BuildOptions, Duplicates, OnError};
 pub use progress::{Advance, Progress, Silent};
 pub use summary::{BuildSummary, SkippedTotal, skipped_of, warnings_of};
 
@@ -45,7 +46,7 @@ use crate::input::{Cursor, Plan, PlanOptions, Reader, Split};
 use crate::tokenize::Tokenizer;
 pub(crate) use sums::ShardSums;
 
-use collector::Collector;
+use collector::{Collector, add_skip};
 use journal::{Identity, Journal};
 use shards::Shards;
 use staging::Staging;
@@ -103,6 +104,7 @@ pub fn build(
                 documents: total(&manifest, |s| s.documents),
                 tokens: total(&manifest, |s| s.tokens),
                 text_bytes: total(&manifest, |s| s.bytes),
+                duplicates: total(&manifest, |s| s.duplicates),
                 skipped: skipped_of(&manifest),
                 warnings: warnings_of(&manifest),
                 threads: options.threads,
@@ -110,6 +112,7 @@ pub fn build(
                 seconds,
                 text_bytes_this_run: advance.text_bytes,
                 megabytes_per_second: advance.text_bytes as f64 / 1e6 / seconds,
+                peak_memory_bytes: summary::peak_memory(),
                 resumed,
             })
         }
@@ -191,7 +194,12 @@ impl Build<'_> {
         if journal.is_none() {
             staging.clear()?;
         }
-        for folder in [staging.index(), staging.records()] {
+        // Where copies are to be left out, the index is made from all documents at the end.
+        let gathered = match options.duplicates {
+            Duplicates::Keep => staging.index(),
+            Duplicates::Drop => staging.all(),
+        };
+        for folder in [gathered.clone(), staging.records()] {
             fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
         }
         let input_bytes = Arc::new(AtomicU64::new(0));
@@ -209,7 +217,7 @@ impl Build<'_> {
                 .then_some(options.checkpoint_every),
             input_bytes: input_bytes.clone(),
             shards: Shards::new(
-                staging.index(),
+                gathered,
                 staging.records(),
                 self.token_type,
                 options.shard_tokens,
@@ -274,11 +282,34 @@ impl Build<'_> {
     }
 
     fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
+        let staging = collector.staging;
+        let mut splits = collector.shards.finish()?;
+        let mut states = collector.sources;
+        let mut copies = vec![0; splits.len()];
+        match self.options.duplicates {
+            Duplicates::Keep => copies = duplicates::count(&splits, &staging.duplicates())?,
+            Duplicates::Drop => {
+                let (kept, left_out) = duplicates::leave_out(
+                    &splits,
+                    &staging.duplicates(),
+                    (staging.index(), staging.kept()),
+                    self.token_type,
+                    self.options.shard_tokens,
+                )?;
+                splits = kept;
+                for (number, left_out) in left_out {
+                    let number = number as usize;
+                    states[number].documents -= left_out.count;
+                    let place = self.plan.sources[number].kind.place_of(left_out.first);
+                    add_skip(&mut states[number], "exact copy", left_out.count, place);
+                }
+            }
+        }
         let sources: Vec<SourceEntry> = self
             .plan
             .sources
             .iter()
-            .zip(&collector.sources)
+            .zip(&states)
             .map(|(source, state)| SourceEntry {
                 name: source.name.clone(),
                 bytes: state.bytes,
@@ -286,8 +317,7 @@ impl Build<'_> {
                 skipped: state.skipped.clone(),
             })
             .collect();
-        let splits = collector.shards.finish()?;
-        let domains = finish::finish(&splits, self.token_type, self.options.threads)?;
+        let domains = finish::finish(&splits, &copies, self.token_type, self.options.threads)?;
         let manifest = Manifest {
             format: FORMAT_NAME.into(),
             version: FORMAT_VERSION,

@@ -176,7 +176,14 @@ impl<'o> Worker<'o> {
                 }
                 Ok(()) => {
                     let domain = named.as_deref().unwrap_or(&found.domain);
-                    self.document(&found.text, domain, block, position, product)
+                    let place = || {
+                        Place::Line {
+                            line: position + 1,
+                            byte: line_start,
+                        }
+                        .to_string()
+                    };
+                    self.document(&found.text, domain, block, position, place, product)
                         .map_err(|fault| (fault, 0))
                 }
             };
@@ -206,7 +213,8 @@ impl<'o> Worker<'o> {
                     DomainOfRecords::Named(name) => name,
                     DomainOfRecords::Field => utf8(rows.domain(row), &fields.domain)?,
                 };
-                self.document(text, domain, block, position, product)
+                let place = || Place::Row(position).to_string();
+                self.document(text, domain, block, position, place, product)
             });
             if let Err(fault) = outcome {
                 self.fault(fault, Place::Row(position), &block.path, "", product)?;
@@ -227,7 +235,12 @@ impl<'o> Worker<'o> {
                 Ok(text) => {
                     // A byte order mark is no part of the text.
                     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                    let done = self.document(text, &file.domain, block, file.position, product);
+                    let place = || match file.relative.as_str() {
+                        "" => Place::Whole.to_string(),
+                        relative => relative.to_owned(),
+                    };
+                    let domain = &file.domain;
+                    let done = self.document(text, domain, block, file.position, place, product);
                     (done, Place::Whole)
                 }
             };
@@ -244,15 +257,12 @@ impl<'o> Worker<'o> {
         domain: &str,
         block: &Block,
         position: u64,
+        place: impl FnOnce() -> String,
         product: &mut Product,
     ) -> Result<(), Fault> {
         if text.is_empty() {
             // Nothing to train on; a document of its end alone would only teach the end to follow the end.
-            product.skip("empty text", || match block.payload {
-                Payload::Lines(_) => format!("line {}", position + 1),
-                Payload::Rows(_) => format!("row {position}"),
-                _ => format!("file {position}"),
-            });
+            product.skip("empty text", place);
             return Ok(());
         }
         let hash = blake3::hash(text.as_bytes());
@@ -351,13 +361,28 @@ fn append(
     vocabulary: u32,
     to: &mut Vec<u8>,
 ) -> Result<(), Fault> {
-    if let Some(&id) = ids.iter().find(|id| **id >= vocabulary) {
+    // Without an early end, in vector instructions.
+    let most = ids.iter().fold(0, |most, id| most.max(*id));
+    if most >= vocabulary {
+        let first = ids.iter().find(|id| **id >= vocabulary);
+        let id = first.copied().unwrap_or(most);
         return Err(Fault::TokenOutOfRange { id, vocabulary });
     }
+    let old = to.len();
+    to.resize(old + ids.len() * token_type.bytes() as usize, 0);
+    let to = &mut to[old..];
     match token_type {
         // Exact: u16 is chosen for vocabularies of at most 65,536 ids only.
-        TokenType::U16 => to.extend(ids.iter().flat_map(|id| (*id as u16).to_le_bytes())),
-        TokenType::U32 => to.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+        TokenType::U16 => {
+            for (to, id) in to.as_chunks_mut().0.iter_mut().zip(ids) {
+                *to = (*id as u16).to_le_bytes();
+            }
+        }
+        TokenType::U32 => {
+            for (to, id) in to.as_chunks_mut().0.iter_mut().zip(ids) {
+                *to = id.to_le_bytes();
+            }
+        }
     }
     Ok(())
 }

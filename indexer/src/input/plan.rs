@@ -55,6 +55,17 @@ pub enum SourceKind {
     Nothing,
 }
 
+impl SourceKind {
+    /// A record's number, as document tables have it, in words: "line 3" counts from 1, as messages do, rows and files from 0.
+    pub fn place_of(&self, position: u64) -> String {
+        match self {
+            Self::Lines(_) | Self::StandardInput => format!("line {}", position + 1),
+            Self::Table => format!("row {position}"),
+            Self::TextFile | Self::TextFolder | Self::Nothing => format!("file {position}"),
+        }
+    }
+}
+
 /// Files left out for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
@@ -398,7 +409,8 @@ pub(super) fn name_of(path: &Path) -> String {
     }
 }
 
-fn stamp(metadata: &Metadata) -> String {
+/// Size and time of the last change.
+pub(super) fn stamp(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok();
     let nanoseconds = modified
         .and_then(|m| m.duration_since(UNIX_EPOCH).ok())
