@@ -5,7 +5,10 @@
 
 mod build;
 mod inspect;
+mod merge;
 mod progress;
+mod shard;
+mod signal;
 mod verify;
 
 use std::process::ExitCode;
@@ -27,6 +30,7 @@ struct Arguments {
 enum Command {
     Build(build::Arguments),
     Inspect(inspect::Arguments),
+    Merge(merge::Arguments),
     Verify(verify::Arguments),
 }
 
@@ -34,6 +38,7 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Build(arguments) => build::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Merge(arguments) => merge::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
     };
     match outcome {
