@@ -134,13 +134,7 @@ pub fn merge(
         return Err(BuildError::Option { option, got, want }.into());
     }
     let parts = in_order(parts)?;
-    let staging = Staging::enter(target)?;
-    if staging.journal().exists() {
-        let what = "other inputs than parts".into();
-        let staging = staging.folder().into();
-        return Err(BuildError::OtherBuild { staging, what }.into());
-    }
-    staging.clear()?;
+    let staging = Staging::enter_anew(target)?;
     let outcome = join(&parts, &staging, threads, progress, interrupted);
     let manifest = match outcome {
         Ok(manifest) => manifest,

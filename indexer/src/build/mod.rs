@@ -13,6 +13,7 @@ mod collector;
 mod document;
 mod error;
 mod finish;
+mod import;
 mod journal;
 mod merge;
 mod options;
@@ -40,6 +41,7 @@ use hds::index::{
 
 pub(crate) use document::DocumentRecord;
 pub use error::BuildError;
+pub use import::{ImportOptions, import};
 pub use merge::{MergeError, MergeSummary, merge};
 pub use options::{BuildOptions, OnError};
 pub use part::{PartSummary, build_part};
@@ -53,7 +55,7 @@ pub(crate) use sums::ShardSums;
 use collector::Collector;
 use journal::{Identity, Journal, SourceState};
 use shards::Shards;
-use staging::Staging;
+pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
 /// Builds an index. Ends early, with [`BuildError::Interrupted`], when `interrupted` becomes true.
@@ -66,16 +68,16 @@ pub fn build(
     progress: &dyn Progress,
     interrupted: &AtomicBool,
 ) -> Result<BuildSummary, BuildError> {
-    let started = Instant::now();
     let plan = plan(options)?;
-    let build = Build::new(
-        options,
-        &plan,
-        identity(options, tokenizer, &plan),
-        tokenizer,
-        progress,
-        interrupted,
-    );
+    let identity = identity(options, tokenizer, &plan);
+    let build = Build::new(options, &plan, identity, tokenizer, progress, interrupted);
+    build_whole(&build)
+}
+
+/// Builds everything of a plan.
+fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
+    let started = Instant::now();
+    let (options, tokenizer) = (build.options, build.tokenizer);
     let staging = build.enter()?;
     let mut fresh = true;
     let outcome = build.run(&staging, &mut fresh).and_then(|indexed| {

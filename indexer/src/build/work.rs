@@ -13,7 +13,7 @@ use super::document::DocumentRecord;
 use super::options::OnError;
 use crate::input::{
     Block, Cursor, DomainOfRecords, InputError, LineBlock, Payload, Place, RecordFields, RowBlock,
-    Split as SourceSplit, TextDocument,
+    Split as SourceSplit, TextDocument, TokenBlock,
 };
 use crate::lexical::LexicalMeter;
 use crate::record::{Fault, FieldPath, Found, read_object};
@@ -122,6 +122,7 @@ impl<'o> Worker<'o> {
             Payload::Lines(lines) => self.lines(&block, lines, &mut product),
             Payload::Rows(rows) => self.rows(&block, rows, &mut product),
             Payload::Texts(texts) => self.texts(&block, texts, &mut product),
+            Payload::Tokens(tokens) => self.tokens(&block, tokens, &mut product),
             Payload::End => {
                 product.ends_source = true;
                 Ok(())
@@ -176,7 +177,7 @@ impl<'o> Worker<'o> {
                 }
                 Ok(()) => {
                     let domain = named.as_deref().unwrap_or(&found.domain);
-                    self.document(&found.text, domain, block, position, product)
+                    self.document(&found.text, None, domain, block, position, product)
                         .map_err(|fault| (fault, 0))
                 }
             };
@@ -206,7 +207,7 @@ impl<'o> Worker<'o> {
                     DomainOfRecords::Named(name) => name,
                     DomainOfRecords::Field => utf8(rows.domain(row), &fields.domain)?,
                 };
-                self.document(text, domain, block, position, product)
+                self.document(text, None, domain, block, position, product)
             });
             if let Err(fault) = outcome {
                 self.fault(fault, Place::Row(position), &block.path, "", product)?;
@@ -227,7 +228,8 @@ impl<'o> Worker<'o> {
                 Ok(text) => {
                     // A byte order mark is no part of the text.
                     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                    let done = self.document(text, &file.domain, block, file.position, product);
+                    let done =
+                        self.document(text, None, &file.domain, block, file.position, product);
                     (done, Place::Whole)
                 }
             };
@@ -238,9 +240,43 @@ impl<'o> Worker<'o> {
         Ok(())
     }
 
+    /// Documents that are ids already: their text is what these decode to.
+    fn tokens(
+        &mut self,
+        block: &Block,
+        tokens: &TokenBlock,
+        product: &mut Product,
+    ) -> Result<(), InputError> {
+        let DomainOfRecords::Named(domain) = &block.domain else {
+            return Ok(());
+        };
+        let mut start = 0;
+        for (position, end) in (tokens.first_document..).zip(&tokens.ends) {
+            let ids = &tokens.ids[start..*end];
+            start = *end;
+            let ids = ids.strip_suffix(&[self.end_of_document]).unwrap_or(ids);
+            let outcome = match ids.iter().position(|id| *id >= self.vocabulary) {
+                Some(place) => Err(Fault::UnknownToken {
+                    place,
+                    id: ids[place],
+                    vocabulary: self.vocabulary,
+                }),
+                None => self.options.tokenizer.decode(ids).map_err(Fault::from),
+            }
+            .and_then(|text| self.document(&text, Some(ids), domain, block, position, product));
+            if let Err(fault) = outcome {
+                let place = Place::Document(position);
+                self.fault(fault, place, &block.path, "", product)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a document, with its ids where they are known already.
     fn document(
         &mut self,
         text: &str,
+        ids: Option<&[u32]>,
         domain: &str,
         block: &Block,
         position: u64,
@@ -251,6 +287,7 @@ impl<'o> Worker<'o> {
             product.skip("empty text", || match block.payload {
                 Payload::Lines(_) => format!("line {}", position + 1),
                 Payload::Rows(_) => format!("row {position}"),
+                Payload::Tokens(_) => format!("document {position}"),
                 _ => format!("file {position}"),
             });
             return Ok(());
@@ -264,7 +301,10 @@ impl<'o> Worker<'o> {
         let split = if held_out { Split::Valid } else { Split::Train };
         let run = run_of(product, domain, split)?;
         self.ids.clear();
-        self.options.tokenizer.encode_into(text, &mut self.ids)?;
+        match ids {
+            None => self.options.tokenizer.encode_into(text, &mut self.ids)?,
+            Some(ids) => self.ids.extend_from_slice(ids),
+        }
         self.ids.push(self.end_of_document);
         let lexical = self.meter.measure(text);
         let run = &mut product.runs[run];

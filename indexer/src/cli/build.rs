@@ -1,6 +1,6 @@
 //! `hds-index build`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use hds_indexer::build::{
 use hds_indexer::input::{DomainFrom, RecordFields, TextExtensions, expand, read_list};
 use hds_indexer::inspect::{Overview, grouped};
 use hds_indexer::record::FieldPath;
-use hds_indexer::tokenize::{EndOfDocument, TokenizerChoice, load};
+use hds_indexer::tokenize::{EndOfDocument, Tokenizer, TokenizerChoice, load};
 
 use super::progress::Shown;
 use super::shard::ShardOption;
@@ -141,7 +141,7 @@ enum DomainFromOption {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnErrorOption {
+pub(super) enum OnErrorOption {
     /// End the build and name the place
     Stop,
     /// Leave the record out and count it in the manifest and the summary
@@ -178,10 +178,7 @@ impl Arguments {
             } else {
                 0.0
             },
-            on_error: match self.on_error {
-                OnErrorOption::Stop => OnError::Stop,
-                OnErrorOption::Skip => OnError::Skip,
-            },
+            on_error: self.on_error.into(),
             shard_tokens: self.shard_tokens,
             threads: self.threads.unwrap_or_else(cores),
             restart: self.restart,
@@ -191,22 +188,37 @@ impl Arguments {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let choice = match &arguments.tokenizer {
+impl From<OnErrorOption> for OnError {
+    fn from(option: OnErrorOption) -> Self {
+        match option {
+            OnErrorOption::Stop => Self::Stop,
+            OnErrorOption::Skip => Self::Skip,
+        }
+    }
+}
+
+/// Loads the tokenizer of a file, or the one of bytes; says on stderr where it is not the fastest.
+pub(super) fn load_tokenizer(
+    file: Option<&Path>,
+    end_of_document: Option<&str>,
+) -> anyhow::Result<Box<dyn Tokenizer>> {
+    let tokenizer = load(&match file {
         None => TokenizerChoice::Byte,
         Some(path) => TokenizerChoice::File {
-            path: path.clone(),
-            end_of_document: arguments
-                .end_of_document
-                .as_deref()
-                .map(EndOfDocument::from),
+            path: path.into(),
+            end_of_document: end_of_document.map(EndOfDocument::from),
         },
-    };
-    let options = arguments.options()?;
-    let tokenizer = load(&choice)?;
+    })?;
     if let Some(note) = tokenizer.note() {
         eprintln!("{note}");
     }
+    Ok(tokenizer)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let options = arguments.options()?;
+    let end_of_document = arguments.end_of_document.as_deref();
+    let tokenizer = load_tokenizer(arguments.tokenizer.as_deref(), end_of_document)?;
     let interrupted = signal::interrupted()?;
     let progress = Shown::new(arguments.json);
     let outcome = match arguments.shard {
@@ -218,7 +230,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     progress.clear();
     match outcome {
-        Ok(Done::Whole(summary)) => show(arguments, &summary)?,
+        Ok(Done::Whole(summary)) => show(arguments.json, &summary)?,
         Ok(Done::Part(summary)) => show_part(arguments, &summary)?,
         Err(error @ BuildError::Interrupted { .. }) => {
             eprintln!("{error}");
@@ -255,8 +267,8 @@ fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()>
     Ok(())
 }
 
-fn show(arguments: &Arguments, summary: &BuildSummary) -> anyhow::Result<()> {
-    if arguments.json {
+pub(super) fn show(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
+    if json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }
     super::print(&Overview::load(&summary.index)?.to_text())?;

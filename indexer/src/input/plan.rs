@@ -43,8 +43,12 @@ pub enum Split {
 pub enum SourceKind {
     /// A file with a JSON object a line.
     Lines(Compression),
-    /// A file with a table.
+    /// A Parquet file.
     Table,
+    /// An Arrow IPC file or stream.
+    Arrow,
+    /// The `.idx` of a Megatron dataset, its `.bin` beside it.
+    Megatron,
     /// A text file.
     TextFile,
     /// All text files below a folder.
@@ -369,6 +373,7 @@ fn kind_of(format: Format) -> SourceKind {
     match format {
         Format::Lines(compression) => SourceKind::Lines(compression),
         Format::Parquet => SourceKind::Table,
+        Format::Arrow => SourceKind::Arrow,
         Format::Text => SourceKind::TextFile,
     }
 }
@@ -398,7 +403,7 @@ pub(super) fn name_of(path: &Path) -> String {
     }
 }
 
-fn stamp(metadata: &Metadata) -> String {
+pub(super) fn stamp(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok();
     let nanoseconds = modified
         .and_then(|m| m.duration_since(UNIX_EPOCH).ok())
