@@ -4,6 +4,7 @@
 //! `model`, `reward` and `scheduler` do not import one another: [`signals`] carries plain numbers
 //! between them, and [`run`] joins all.
 
+pub mod agent;
 pub mod evaluation;
 pub mod gradients;
 pub mod model;

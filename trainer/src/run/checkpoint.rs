@@ -147,6 +147,19 @@ impl Checkpoints {
         Ok((None, damaged))
     }
 
+    /// The checkpoint after `step` steps; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is not whole.
+    pub fn at(&self, step: u64) -> Result<Option<PathBuf>, CheckpointError> {
+        let path = self.folder.join(format!("{PREFIX}{step:08}"));
+        if path.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        verify(&path)?;
+        Ok(Some(path))
+    }
+
     fn remove_old(&self) -> Result<(), CheckpointError> {
         let steps = self.steps()?;
         let excess = steps.len().saturating_sub(self.keep);

@@ -11,7 +11,6 @@ use std::time::Instant;
 use hds::weight_log::{Header, WeightLogWriter};
 use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
 use hds_loader::{Batch, Index, Loader, LoaderConfig};
-use tch::Device;
 
 use super::checkpoint::Checkpoints;
 use super::config::RunConfig;
@@ -61,7 +60,6 @@ pub struct Trainer {
     checkpoints: Checkpoints,
     domains: DomainSet,
     base: Mixture,
-    device: Device,
     model: Model,
     parameters: Vec<Parameter>,
     optimizer: AdamW,
@@ -212,7 +210,6 @@ impl Trainer {
             checkpoints,
             domains,
             base,
-            device,
             model,
             parameters,
             optimizer,
@@ -287,7 +284,6 @@ impl Trainer {
         let learning_rate = self.schedule.at(step);
         let settings = StepSettings {
             micro_batch_size: self.config.micro_batch_size(),
-            device: self.device,
             gradient_clip: self.config.optimizer.gradient_clip,
             learning_rate,
         };
