@@ -60,7 +60,7 @@ pub fn export_megatron(
     let outcome = fs::create_dir_all(&folder)
         .map_err(|e| FileError::new("create", &folder, e).into())
         .and_then(|()| {
-            let write = |split: &Chosen<'_>| {
+            let write = |split: &Chosen<'_>| -> Result<MegatronDataset, ExportError> {
                 let exporter = Exporter {
                     index,
                     manifest: &manifest,
@@ -209,7 +209,7 @@ impl Exporter<'_> {
                 path: path.clone(),
                 reason,
             };
-            guarded(&path, || {
+            guarded(&path, || -> Result<(), ExportError> {
                 let end = shard.first_token + shard.tokens;
                 let mut start = shard.first_token;
                 let mut rows = RuntimeRows::open(&path, shard.documents)?;
