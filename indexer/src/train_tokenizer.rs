@@ -21,7 +21,7 @@ use tokenizers::{AddedToken, TokenizerBuilder};
 
 use crate::input::{
     Block, Cursor, DomainFrom, InputError, Payload, Place, Plan, PlanError, PlanOptions, Reader,
-    RecordFields, Source, TextExtensions,
+    RecordFields, TextExtensions,
 };
 use crate::record::{Fault, FieldPath, Found, read_object};
 use crate::tokenize::{TokenizeError, TokenizerChoice, load};

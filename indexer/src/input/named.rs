@@ -85,7 +85,7 @@ fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, NameError> {
     for path in matches {
         found.push(path.map_err(|e| NameError::Read {
             path: e.path().into(),
-            source: e.into_error(),
+            source: e.into(),
         })?);
     }
     if found.is_empty() {

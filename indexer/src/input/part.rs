@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn parts_are_of_like_size() {
-        let plan = plan(&[100; 30]);
+        let even = plan(&[100; 30]);
         for (number, want) in [(1, 0..4), (2, 4..8), (8, 26..30)] {
-            let got = plan.sources_of(Part::new(number, 8).unwrap());
+            let got = even.sources_of(Part::new(number, 8).unwrap());
             assert!(got.len().abs_diff(want.len()) <= 1, "{got:?}");
         }
         // A file larger than a part's share leaves the others what is beside it.
-        let plan = super::tests::plan(&[10, 1000, 10]);
-        let parts = [1, 2, 3].map(|n| plan.sources_of(Part::new(n, 3).unwrap()));
+        let uneven = plan(&[10, 1000, 10]);
+        let parts = [1, 2, 3].map(|n| uneven.sources_of(Part::new(n, 3).unwrap()));
         assert_eq!(parts, [0..1, 1..2, 2..3]);
     }
 
