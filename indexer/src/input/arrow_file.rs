@@ -180,6 +180,7 @@ struct Messages {
     input: BufReader<File>,
     left: u64,
     is_file: bool,
+    started: bool,
     ended: bool,
     count: Arc<AtomicU64>,
 }
@@ -217,6 +218,7 @@ impl Messages {
             input: BufReader::with_capacity(1 << 18, file),
             left,
             is_file: false,
+            started: false,
             ended: false,
             count: count.clone(),
         };
@@ -249,6 +251,11 @@ impl Messages {
         // Both forms of the prefix: the length alone was used before Arrow 0.15.
         let mut bytes = vec![0; 4];
         self.read(&mut bytes)?;
+        // Writers pad the file's first bytes to 8 or to 64.
+        while self.is_file && !self.started && bytes[..] == [0; 4] {
+            self.read(&mut bytes)?;
+        }
+        self.started = true;
         if bytes[..] == CONTINUATION {
             bytes.resize(8, 0);
             self.read(&mut bytes[4..])?;
