@@ -20,24 +20,30 @@ use corpora::{Scratch, domains, run, texts};
 use hds_indexer::build::OnError;
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
-    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let columns = columns
+        .into_iter()
+        .map(|(name, column)| (name, column, true));
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
 fn options(packing: Option<CompressionType>) -> IpcWriteOptions {
-    IpcWriteOptions::default().try_with_compression(packing).unwrap()
+    IpcWriteOptions::default()
+        .try_with_compression(packing)
+        .unwrap()
 }
 
 fn file(batches: &[RecordBatch], packing: Option<CompressionType>) -> Vec<u8> {
     let mut writer =
-        FileWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options(packing)).unwrap();
+        FileWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options(packing))
+            .unwrap();
     batches.iter().for_each(|b| writer.write(b).unwrap());
     writer.into_inner().unwrap()
 }
 
 fn stream(batches: &[RecordBatch], packing: Option<CompressionType>) -> Vec<u8> {
     let mut writer =
-        StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options(packing)).unwrap();
+        StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options(packing))
+            .unwrap();
     batches.iter().for_each(|b| writer.write(b).unwrap());
     writer.into_inner().unwrap()
 }
@@ -48,7 +54,12 @@ fn strings(values: &[&str]) -> ArrayRef {
 
 #[test]
 fn every_kind_of_string_in_files_and_streams_gives_the_same_texts() {
-    let values = ["one", "two", "one", "drei é and a text that is longer than a view holds in place"];
+    let values = [
+        "one",
+        "two",
+        "one",
+        "drei é and a text that is longer than a view holds in place",
+    ];
     let mut dictionary = StringDictionaryBuilder::<Int32Type>::new();
     values.iter().for_each(|v| dictionary.append_value(v));
     let bytes = values.map(str::as_bytes).to_vec();
@@ -57,13 +68,23 @@ fn every_kind_of_string_in_files_and_streams_gives_the_same_texts() {
         ("large", Arc::new(LargeStringArray::from(values.to_vec()))),
         ("view", Arc::new(StringViewArray::from(values.to_vec()))),
         ("binary", Arc::new(BinaryArray::from(bytes.clone()))),
-        ("large binary", Arc::new(LargeBinaryArray::from(bytes.clone()))),
+        (
+            "large binary",
+            Arc::new(LargeBinaryArray::from(bytes.clone())),
+        ),
         ("binary view", Arc::new(BinaryViewArray::from(bytes))),
         ("dictionary", Arc::new(dictionary.finish())),
     ];
-    let packings = [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
+    let packings = [
+        None,
+        Some(CompressionType::LZ4_FRAME),
+        Some(CompressionType::ZSTD),
+    ];
     for (kind, column) in kinds {
-        let batches = [batch(vec![("id", Arc::new(Int64Array::from(vec![1; 4]))), ("text", column)])];
+        let batches = [batch(vec![
+            ("id", Arc::new(Int64Array::from(vec![1; 4]))),
+            ("text", column),
+        ])];
         for packing in packings {
             for (name, content) in [
                 ("web.arrow", file(&batches, packing)),
@@ -84,7 +105,10 @@ fn every_kind_of_string_in_files_and_streams_gives_the_same_texts() {
 fn domains_may_lie_in_structures_or_have_dotted_names() {
     let inner = Fields::from(vec![Field::new("pile_set_name", DataType::Utf8, true)]);
     let meta: ArrayRef = Arc::new(StructArray::new(inner, vec![strings(&["x", "y"])], None));
-    let flat = vec![("meta.pile_set_name", strings(&["x", "y"])), ("text", strings(&["a", "b"]))];
+    let flat = vec![
+        ("meta.pile_set_name", strings(&["x", "y"])),
+        ("text", strings(&["a", "b"])),
+    ];
     for columns in [vec![("text", strings(&["a", "b"])), ("meta", meta)], flat] {
         let scratch = Scratch::new();
         scratch.write("t.arrow", stream(&[batch(columns)], None));
@@ -97,43 +121,77 @@ fn domains_may_lie_in_structures_or_have_dotted_names() {
 #[test]
 fn nulls_are_located_in_columns_structures_and_dictionaries() {
     let inner = Fields::from(vec![Field::new("pile_set_name", DataType::Utf8, true)]);
-    let names: ArrayRef = Arc::new(StringArray::from(vec![Some("web"), Some("web"), None, Some("web")]));
+    let names: ArrayRef = Arc::new(StringArray::from(vec![
+        Some("web"),
+        Some("web"),
+        None,
+        Some("web"),
+    ]));
     let nulls = NullBuffer::from(vec![true, false, true, true]);
     let meta: ArrayRef = Arc::new(StructArray::new(inner, vec![names], Some(nulls)));
     let mut text = StringDictionaryBuilder::<Int32Type>::new();
     text.extend([Some("a"), Some("b"), Some("c"), None]);
     let text: ArrayRef = Arc::new(text.finish());
     let scratch = Scratch::new();
-    scratch.write("t.arrow", file(&[batch(vec![("meta", meta), ("text", text)])], None));
+    scratch.write(
+        "t.arrow",
+        file(&[batch(vec![("meta", meta), ("text", text)])], None),
+    );
     let mut options = scratch.options(&["t.arrow"]);
     let error = run(&options).unwrap_err().to_string();
-    assert!(error.contains("t.arrow, row 1") && error.contains("meta.pile_set_name"), "{error}");
+    assert!(
+        error.contains("t.arrow, row 1") && error.contains("meta.pile_set_name"),
+        "{error}"
+    );
     options.on_error = OnError::Skip;
     let summary = run(&options).unwrap();
     assert_eq!(texts(&options.target, "web", "train"), ["a"]);
-    assert_eq!((summary.skipped[0].count, summary.skipped[0].first.as_str()), (3, "t.arrow, row 1"));
+    assert_eq!(
+        (summary.skipped[0].count, summary.skipped[0].first.as_str()),
+        (3, "t.arrow, row 1")
+    );
 }
 
 #[test]
 fn wrong_and_missing_columns_are_named() {
     let scratch = Scratch::new();
-    let columns = vec![("text", Arc::new(Int64Array::from(vec![1])) as ArrayRef), ("other", strings(&["x"]))];
+    let columns = vec![
+        ("text", Arc::new(Int64Array::from(vec![1])) as ArrayRef),
+        ("other", strings(&["x"])),
+    ];
     scratch.write("t.arrow", file(&[batch(columns)], None));
     let mut options = scratch.options(&["t.arrow"]);
     let error = run(&options).unwrap_err().to_string();
-    assert!(error.contains("t.arrow") && error.contains("\"text\" is a column of another type"), "{error}");
+    assert!(
+        error.contains("t.arrow") && error.contains("\"text\" is a column of another type"),
+        "{error}"
+    );
     options.fields.text = "content".parse().unwrap();
     let error = run(&options).unwrap_err().to_string();
-    assert!(error.contains("no column content") && error.contains("text, other"), "{error}");
+    assert!(
+        error.contains("no column content") && error.contains("text, other"),
+        "{error}"
+    );
 }
 
 #[test]
 fn many_and_large_batches_keep_order_and_go_on_after_an_interruption() {
     let texts_of = |from: usize, to: usize| -> Vec<String> {
-        (from..to).map(|i| format!("{i} {}", "word ".repeat(i % 97 * 20))).collect()
+        (from..to)
+            .map(|i| format!("{i} {}", "word ".repeat(i % 97 * 20)))
+            .collect()
     };
-    let batch_of = |texts: &[String]| batch(vec![("text", Arc::new(StringArray::from(texts.to_vec())) as ArrayRef)]);
-    let batches = [batch_of(&texts_of(0, 5000)), batch_of(&texts_of(5000, 5001)), batch_of(&texts_of(5001, 9000))];
+    let batch_of = |texts: &[String]| {
+        batch(vec![(
+            "text",
+            Arc::new(StringArray::from(texts.to_vec())) as ArrayRef,
+        )])
+    };
+    let batches = [
+        batch_of(&texts_of(0, 5000)),
+        batch_of(&texts_of(5000, 5001)),
+        batch_of(&texts_of(5001, 9000)),
+    ];
     let scratch = Scratch::new();
     scratch.write("web.arrow", stream(&batches, Some(CompressionType::ZSTD)));
     let mut options = scratch.options(&["web.arrow"]);
@@ -148,8 +206,16 @@ fn many_and_large_batches_keep_order_and_go_on_after_an_interruption() {
     loop {
         runs += 1;
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let progress = StopAfter { documents: 2000, stop: &stop };
-        match hds_indexer::build::build(&options, &hds_indexer::tokenize::ByteTokenizer, &progress, &stop) {
+        let progress = StopAfter {
+            documents: 2000,
+            stop: &stop,
+        };
+        match hds_indexer::build::build(
+            &options,
+            &hds_indexer::tokenize::ByteTokenizer,
+            &progress,
+            &stop,
+        ) {
             Ok(_) => break,
             Err(hds_indexer::build::BuildError::Interrupted { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -174,10 +240,20 @@ impl hds_indexer::build::Progress for StopAfter<'_> {
 
 #[test]
 fn files_cut_anywhere_are_errors_and_damage_is_never_a_panic() {
-    let values: Vec<String> = (0..300).map(|i| format!("text {i} {}", "word ".repeat(i % 30))).collect();
-    let columns = || vec![("text", Arc::new(StringArray::from(values.clone())) as ArrayRef)];
+    let values: Vec<String> = (0..300)
+        .map(|i| format!("text {i} {}", "word ".repeat(i % 30)))
+        .collect();
+    let columns = || {
+        vec![(
+            "text",
+            Arc::new(StringArray::from(values.clone())) as ArrayRef,
+        )]
+    };
     let scratch = Scratch::new();
-    for good in [file(&[batch(columns())], None), stream(&[batch(columns())], Some(CompressionType::LZ4_FRAME))] {
+    for good in [
+        file(&[batch(columns())], None),
+        stream(&[batch(columns())], Some(CompressionType::LZ4_FRAME)),
+    ] {
         let is_file = good.starts_with(b"ARROW1");
         for cut in (0..good.len()).step_by(good.len() / 40) {
             scratch.write("web.arrow", &good[..cut]);
@@ -185,7 +261,11 @@ fn files_cut_anywhere_are_errors_and_damage_is_never_a_panic() {
             // Behind the end of the stream that it holds, a file has only a table of what was read.
             let error = match outcome {
                 Ok(_) => {
-                    assert!(is_file && cut > good.len() * 9 / 10, "cut at {cut} of {}", good.len());
+                    assert!(
+                        is_file && cut > good.len() * 9 / 10,
+                        "cut at {cut} of {}",
+                        good.len()
+                    );
                     std::fs::remove_dir_all(scratch.path("index")).unwrap();
                     continue;
                 }
@@ -219,14 +299,22 @@ fn lengths_are_not_believed() {
         b"ARROW1".to_vec(),
         vec![0; 7],
     ];
-    let mut packed = stream(&[batch(vec![("text", strings(&["word "; 2000]))])], Some(CompressionType::ZSTD));
+    let mut packed = stream(
+        &[batch(vec![("text", strings(&["word "; 2000]))])],
+        Some(CompressionType::ZSTD),
+    );
     let announced = (2000 * 5u64).to_le_bytes();
     let at = packed.windows(8).position(|w| w == announced).unwrap();
     packed[at..at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
     cases.push(packed);
     for content in cases {
         scratch.write("web.arrow", &content);
-        let error = run(&scratch.options(&["web.arrow"])).unwrap_err().to_string();
-        assert!(error.contains("web.arrow") && error.contains("no whole Arrow IPC file"), "{error}");
+        let error = run(&scratch.options(&["web.arrow"]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("web.arrow") && error.contains("no whole Arrow IPC file"),
+            "{error}"
+        );
     }
 }

@@ -90,7 +90,8 @@ impl ShardOption {
                     );
                 };
                 let least = number(SLURM_MIN)?.unwrap_or(0);
-                let most = number(SLURM_MAX)?.unwrap_or_else(|| least.saturating_add(count).saturating_sub(1));
+                let most = number(SLURM_MAX)?
+                    .unwrap_or_else(|| least.saturating_add(count).saturating_sub(1));
                 if least > 1 || most.checked_sub(least) != count.checked_sub(1) {
                     anyhow::bail!(
                         "--shard auto: the array's {count} ids from {least} to {most} do not tell the parts of a whole; \

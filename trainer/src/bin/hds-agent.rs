@@ -79,7 +79,9 @@ fn serve(arguments: ServeArguments) -> Result<()> {
             address,
             token_file,
         },
-        _ => bail!("nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"),
+        _ => bail!(
+            "nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"
+        ),
     };
     tch::set_num_threads(arguments.threads);
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
@@ -99,5 +101,7 @@ fn serve(arguments: ServeArguments) -> Result<()> {
     }
     println!("{}", server.place());
     std::io::stdout().flush()?;
-    server.serve(&interrupt).context("the listening socket failed")
+    server
+        .serve(&interrupt)
+        .context("the listening socket failed")
 }
