@@ -43,8 +43,12 @@ pub enum Split {
 pub enum SourceKind {
     /// A file with a JSON object a line.
     Lines(Compression),
-    /// A file with a table.
+    /// A Parquet file.
     Table,
+    /// An Arrow IPC file or stream.
+    Arrow,
+    /// The `.idx` of a Megatron dataset, its `.bin` beside it.
+    Megatron,
     /// A text file.
     TextFile,
     /// All text files below a folder.
@@ -60,7 +64,8 @@ impl SourceKind {
     pub fn place_of(&self, position: u64) -> String {
         match self {
             Self::Lines(_) | Self::StandardInput => format!("line {}", position + 1),
-            Self::Table => format!("row {position}"),
+            Self::Table | Self::Arrow => format!("row {position}"),
+            Self::Megatron => format!("document {position}"),
             Self::TextFile | Self::TextFolder | Self::Nothing => format!("file {position}"),
         }
     }
@@ -380,6 +385,7 @@ fn kind_of(format: Format) -> SourceKind {
     match format {
         Format::Lines(compression) => SourceKind::Lines(compression),
         Format::Parquet => SourceKind::Table,
+        Format::Arrow => SourceKind::Arrow,
         Format::Text => SourceKind::TextFile,
     }
 }
