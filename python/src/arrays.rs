@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use hds_loader::Batch;
 use numpy::ndarray::{ArrayView, Dim};
-use numpy::{Element, PyArray, PyArrayMethods as _};
+use numpy::{Element, PyArray};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
