@@ -12,7 +12,7 @@
 //! - Readers take no lock. A killed process leaves nothing that blocks the next: the file is an ordinary
 //!   one, and a writer that died is replaced by making the file anew.
 //!
-//! The file: eight words of header, then a ring of [`SLOTS`] slots (number, first batch, version, K weights).
+//! The file: sixteen words of header, then a ring of [`SLOTS`] slots (number, first batch, version, K weights).
 //! The word `GATE` is `2 · frontier + writing`: batches below the frontier are settled. A reader settles
 //! batch t by moving the frontier to t + 1; the writer holds it still by the low bit for the time of one
 //! copy. An entry whose first batch is below the frontier never changes; the newest one, as long as no batch
@@ -52,7 +52,8 @@ const PROCESS: usize = 4;
 const GATE: usize = 5;
 const COUNT: usize = 6;
 const HORIZON: usize = 7;
-const HEADER: usize = 8;
+const STOPS: usize = 8;
+const HEADER: usize = 16;
 // Words of a slot.
 const NUMBER: usize = 0;
 const STEP: usize = 1;
@@ -126,6 +127,11 @@ impl SharedWeights {
         let found = self.board.entry_of(step, last.as_ref())?;
         *last = Some(Arc::clone(&found));
         Ok(found)
+    }
+
+    /// How often the writer has told readers to stop waiting ([`SharedWeightsWriter::stop_readers`]).
+    pub fn stops(&self) -> u64 {
+        self.board.words.at(STOPS).load(Acquire)
     }
 
     /// Batches below this are settled.

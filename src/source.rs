@@ -15,7 +15,7 @@ use crate::shared::{SharedWeights, SharedWeightsError};
 use crate::weight_log::{Entry, Header, WeightLogError, WeightLogReader};
 
 /// How long a batch waits for the writer of shared weights before its reader hears of it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Why there are no weights for a batch.
 #[derive(Debug, Error)]

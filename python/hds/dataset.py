@@ -271,7 +271,8 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
             batch = self._make(stream.next())
             if batch is None:
                 return
-            self._taken()
+            if not self._counting:  # else hds.DataLoader counts what it hands over
+                self._taken()
             yield batch
 
     def _run_as_worker(self, worker: int, workers: int) -> Iterator[Batch]:

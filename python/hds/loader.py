@@ -59,6 +59,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 self._allow()
         finally:
             # Workers end before the horizon opens, so that none draws a batch that nobody takes.
+            dataset._core.stop_readers()
             del batches
             dataset._counting = False
             dataset._core.set_horizon(None)

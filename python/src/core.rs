@@ -149,6 +149,13 @@ impl Core {
         }
     }
 
+    /// Ends the streams of workers that wait for the horizon.
+    fn stop_readers(&self) {
+        if let Some(writer) = self.source().as_ref().and_then(|source| source.writer.as_ref()) {
+            writer.stop_readers();
+        }
+    }
+
     /// Version and weights that would govern batch `step` as things stand.
     fn weights_at(&self, step: u64) -> PyResult<(u64, Vec<f64>)> {
         let now = self.look(step)?;
@@ -230,6 +237,10 @@ impl Core {
         )?;
         let state = self.state_before(begin)?;
         let weights = self.weights()?;
+        let shared = match &weights {
+            WeightSource::Shared(shared) => Some(shared.clone()),
+            _ => None,
+        };
         let (index, config) = (self.index.clone(), self.config.clone());
         let loader = py.detach(|| Loader::resume(index, weights, config, &state));
         let loader = loader.map_err(loader_error)?;
@@ -240,7 +251,7 @@ impl Core {
             worker,
             workers: workers.max(1),
         };
-        Ok(Stream::new(loader, place, options, packed, history))
+        Ok(Stream::new(loader, shared, place, options, packed, history))
     }
 
     /// Writes the weights of batches to a log, anew from batch 0 on, else going on with one.

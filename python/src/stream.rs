@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use hds::{SharedWeightsError, WeightSourceError};
+use hds::{SharedWeights, SharedWeightsError, WeightSourceError};
 use hds_loader::{Batch, Loader, LoaderError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -45,6 +45,8 @@ impl Place {
 #[pyclass(module = "hds._native")]
 pub(crate) struct Stream {
     loader: Loader,
+    /// The weights that are waited for, and how often waiting had been stopped when this began.
+    shared: Option<(SharedWeights, u64)>,
     batch: Option<Batch>,
     place: Place,
     options: ArrayOptions,
@@ -74,7 +76,13 @@ impl Stream {
                 // Waits for weights of another process: let Ctrl-C through from time to time.
                 Err(LoaderError::WeightSource(WeightSourceError::Shared(
                     SharedWeightsError::Horizon { .. },
-                ))) => py.check_signals()?,
+                ))) => {
+                    py.check_signals()?;
+                    let shared = self.shared.as_ref();
+                    if shared.is_some_and(|(shared, stops)| shared.stops() != *stops) {
+                        return Ok(None);
+                    }
+                }
                 Err(error) => return Err(loader_error(error)),
             }
         };
@@ -103,6 +111,7 @@ impl Stream {
 impl Stream {
     pub(crate) fn new(
         loader: Loader,
+        shared: Option<SharedWeights>,
         place: Place,
         options: ArrayOptions,
         packed: bool,
@@ -110,6 +119,10 @@ impl Stream {
     ) -> Self {
         Self {
             loader,
+            shared: shared.map(|shared| {
+                let stops = shared.stops();
+                (shared, stops)
+            }),
             batch: None,
             place,
             options,

@@ -182,7 +182,7 @@ def test_bad_arguments_are_refused_by_name(index, options, words):
 
 
 def test_what_is_no_index_is_said_so(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(hds.HdsError, match="is no index.*hds-index build"):
         dataset(tmp_path / "nothing")
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(hds.HdsError):

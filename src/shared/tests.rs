@@ -197,6 +197,8 @@ fn a_batch_beyond_the_horizon_waits_for_it() {
     shared.settle(0, Duration::ZERO).unwrap();
     let error = shared.settle(1, Duration::from_millis(5)).unwrap_err();
     assert!(error.to_string().contains("below 1"), "{error}");
+    writer.stop_readers();
+    assert_eq!(shared.stops(), 1);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| shared.settle(1, Duration::from_secs(60)).unwrap().version);
         writer.publish(&mixture(2)).unwrap();
@@ -237,7 +239,7 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
     assert!(reason(&domains()).contains("cannot open"));
     for (content, want) in [
         (vec![], "has 0 bytes"),
-        (vec![7; 63], "has 63 bytes"),
+        (vec![7; 127], "has 127 bytes"),
         (vec![7; 640], "HDSLIVE1"),
     ] {
         std::fs::write(&path, content).unwrap();

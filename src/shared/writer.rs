@@ -11,7 +11,7 @@ use std::sync::atomic::fence;
 
 use super::{
     BEING_WRITTEN, Board, COUNT, DIGEST, DOMAINS, FORMAT, GATE, HORIZON, MAGIC, NUMBER, PROCESS,
-    SLOT_COUNT, SLOTS, STEP, SharedWeights, SharedWeightsError, VERSION, WEIGHTS, digest,
+    SLOT_COUNT, SLOTS, STEP, STOPS, SharedWeights, SharedWeightsError, VERSION, WEIGHTS, digest,
 };
 use crate::domain::DomainSet;
 use crate::live::VersionedMixture;
@@ -136,6 +136,13 @@ impl SharedWeightsWriter {
     /// Lets readers draw the batches below `horizon`, and no others; `u64::MAX` lets them draw all.
     pub fn set_horizon(&self, horizon: u64) {
         self.reader.board.words.at(HORIZON).store(horizon, Release);
+    }
+
+    /// Tells readers that wait for the horizon to give up, as nobody wants their batches any more. They see
+    /// it by [`SharedWeights::stops`], which grows by one.
+    pub fn stop_readers(&self) {
+        let stops = self.reader.board.words.at(STOPS);
+        stops.store(stops.load(Relaxed) + 1, Release);
     }
 
     /// Version of the newest weights.
