@@ -17,11 +17,12 @@ mod diversity;
 mod stability;
 mod statistics;
 
-pub use config::{Absent, Diversity, RewardConfig, RewardError};
+pub use config::{Absent, Diversity, OwnTerm, RewardConfig, RewardError};
 
 use serde::{Deserialize, Serialize};
 
 use crate::signals::{Rewards, StepSignals};
+use alignment::SequenceVariances;
 use stability::StabilityState;
 use statistics::Held;
 
@@ -40,6 +41,7 @@ pub struct RewardModel {
 #[serde(deny_unknown_fields)]
 struct RewardState {
     alignment: Held,
+    sequence_variances: SequenceVariances,
     diversity: Held,
     stability: StabilityState,
 }
@@ -53,6 +55,7 @@ impl RewardModel {
             target: vec![1.0 / domains.max(1) as f64; domains],
             state: RewardState {
                 alignment: Held::new(domains),
+                sequence_variances: SequenceVariances::new(domains),
                 diversity: Held::new(domains),
                 stability: StabilityState::default(),
             },
@@ -88,7 +91,9 @@ impl RewardModel {
     /// The rewards of a step. Vectors shorter than K count as absent domains.
     pub fn rewards(&mut self, signals: &StepSignals) -> Rewards {
         let config = &self.config;
-        let (alignment_raw, measured) = alignment::alignment(config, signals, &self.target);
+        let variances = &mut self.state.sequence_variances;
+        let (alignment_raw, measured) =
+            alignment::alignment(config, signals, &self.target, variances);
         let alignment = self.state.alignment.fill(config, signals.step, &measured);
         let measured = diversity::diversity(config, signals, self.domains);
         let diversity = self.state.diversity.fill(config, signals.step, &measured);
@@ -126,7 +131,11 @@ impl RewardModel {
     pub fn restore(&mut self, saved: &serde_json::Value) -> Result<(), RewardError> {
         let state: RewardState =
             Deserialize::deserialize(saved).map_err(|source| RewardError::State { source })?;
-        for got in [state.alignment.len(), state.diversity.len()] {
+        for got in [
+            state.alignment.len(),
+            state.sequence_variances.len(),
+            state.diversity.len(),
+        ] {
             if got != self.domains {
                 return Err(RewardError::Domains {
                     got,

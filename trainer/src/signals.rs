@@ -13,9 +13,22 @@ pub struct Gram {
     pub domains: usize,
     /// K·K values; rows and columns of domains absent from the step are 0.
     pub products: Vec<f64>,
+    /// Mean of ‖g_s‖² over the domain's sequences s; length K, 0 for absent domains. Empty where it
+    /// was not measured.
+    #[serde(default)]
+    pub sequence_squares: Vec<f64>,
 }
 
 impl Gram {
+    /// The variance of a sequence's gradient around its domain's, E‖g_s − E g_s‖², estimated without
+    /// bias from the domain's `samples` sequences of this step; `None` for fewer than two.
+    pub fn sequence_variance(&self, domain: usize, samples: u64) -> Option<f64> {
+        let square = *self.sequence_squares.get(domain)?;
+        let n = samples as f64;
+        let variance = (square - self.at(domain, domain)) * n / (n - 1.0);
+        (samples > 1 && variance.is_finite()).then_some(variance.max(0.0))
+    }
+
     /// ⟨g_i, g_j⟩.
     pub fn at(&self, i: usize, j: usize) -> f64 {
         self.products[i * self.domains + j]

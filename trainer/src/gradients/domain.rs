@@ -37,6 +37,8 @@ pub struct DomainGradients {
     mode: GradientMode,
     counts: Vec<u64>,
     projections: Vec<Projection>,
+    /// Σ ‖g_s‖² over each domain's sequences; length K.
+    squares: Vec<f64>,
     /// Sketch: one tensor [K, S·q·p]. Exact: for each layer and domain [H, F], where it occurred.
     sketches: Option<Tensor>,
     whole: Vec<Vec<Option<Tensor>>>,
@@ -49,6 +51,7 @@ impl DomainGradients {
             domains,
             mode,
             counts: vec![0; domains],
+            squares: vec![0.0; domains],
             projections: Vec::new(),
             sketches: None,
             whole: Vec::new(),
@@ -94,14 +97,18 @@ impl DomainGradients {
                 gradient_blh: gradient_nh.view([batch, length, -1]),
             });
         }
-        no_grad(|| match self.mode {
-            GradientMode::Exact => self.add_whole(&layers, domain_of_sequence, 1.0 / scale),
+        let squares = no_grad(|| match self.mode {
+            GradientMode::Exact => {
+                self.add_whole(&layers, domain_of_sequence, 1.0 / scale);
+                whole_squares(&layers)
+            }
             GradientMode::Sketch { rank, seed } => {
-                self.add_sketches(&layers, domain_of_sequence, 1.0 / scale, rank, seed);
+                self.add_sketches(&layers, domain_of_sequence, 1.0 / scale, rank, seed)
             }
         });
-        for domain in domain_of_sequence {
+        for (domain, square) in domain_of_sequence.iter().zip(squares) {
             self.counts[domain.index()] += 1;
+            self.squares[domain.index()] += square / (scale * scale);
         }
         taps.clear();
         Ok(())
@@ -127,16 +134,24 @@ impl DomainGradients {
                 *product = if pairs > 0.0 { *product / pairs } else { 0.0 };
             }
         }
+        let sequence_squares = self
+            .squares
+            .iter()
+            .zip(&self.counts)
+            .map(|(sum, &count)| sum / count.max(1) as f64)
+            .collect();
         self.reset();
         Gram {
             domains: self.domains,
             products,
+            sequence_squares,
         }
     }
 
     /// Forgets the sums of the current step, as after a step that is skipped.
     pub fn reset(&mut self) {
         self.counts.fill(0);
+        self.squares.fill(0.0);
         self.whole.clear();
         if let Some(sums) = &mut self.sketches {
             let _ = sums.zero_();
@@ -180,6 +195,7 @@ impl DomainGradients {
         }
     }
 
+    /// Adds the sketches; gives ‖δᵀ x‖² of each sequence's.
     fn add_sketches(
         &mut self,
         layers: &[Layer],
@@ -187,9 +203,9 @@ impl DomainGradients {
         factor: f64,
         rank: u32,
         seed: u64,
-    ) {
+    ) -> Vec<f64> {
         let Some(first) = layers.first() else {
-            return;
+            return vec![0.0; domains.len()];
         };
         let device = first.input_blf.device();
         if self.projections.is_empty() {
@@ -219,6 +235,11 @@ impl DomainGradients {
             }
             None => self.sketches = Some(member_kb.mm(&sketches_bs)),
         }
+        let squares_b =
+            sketches_bs
+                .square()
+                .sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        to_vec(&squares_b.to_device(Device::Cpu), domains.len())
     }
 
     fn whole_products(&self) -> Vec<f64> {
@@ -255,6 +276,30 @@ impl Layer {
         let device = self.input_blf.device();
         Projection::new(seed, self.block, hidden, wide, rank, device)
     }
+}
+
+/// ‖δᵀ x‖² of each sequence over all layers, by the tokens' inner products instead of the gradients:
+/// Σ_tu ⟨x_t, x_u⟩ ⟨δ_t, δ_u⟩.
+fn whole_squares(layers: &[Layer]) -> Vec<f64> {
+    let tokens = |t: &Tensor| {
+        let t = t.to_kind(match t.kind() {
+            Kind::Double => Kind::Double,
+            _ => Kind::Float,
+        });
+        t.bmm(&t.transpose(1, 2))
+    };
+    let mut squares: Vec<f64> = Vec::new();
+    for layer in layers {
+        let products_bll = tokens(&layer.input_blf) * tokens(&layer.gradient_blh);
+        let squares_b = products_bll.sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Double);
+        let layer = to_vec(
+            &squares_b.to_device(Device::Cpu),
+            squares_b.size()[0] as usize,
+        );
+        squares.resize(layer.len(), 0.0);
+        squares.iter_mut().zip(layer).for_each(|(sum, s)| *sum += s);
+    }
+    squares
 }
 
 fn to_vec(flat: &Tensor, length: usize) -> Vec<f64> {

@@ -129,6 +129,39 @@ fn exact_gradients_equal_a_backward_pass_for_each_domain() {
 }
 
 #[test]
+fn the_mean_square_of_the_sequences_gradients_is_that_of_separate_passes() {
+    let model = model(Kind::Double);
+    let blocks = [0, 2];
+    let mut want = vec![(0.0, 0.0); K];
+    for (tokens, targets, domains) in micro_batches() {
+        for (row, domain) in (0i64..).zip(&domains) {
+            let mut taps = Taps::new(blocks.to_vec());
+            let (token, target) = (tokens.narrow(0, row, 1), targets.narrow(0, row, 1));
+            let _ = model.accumulate_gradients(&token, &target, 1.0, Some(&mut taps));
+            let mut alone = DomainGradients::new(K, GradientMode::Exact);
+            alone.accumulate(&mut taps, &[*domain], 1.0).unwrap();
+            let (sum, count) = &mut want[domain.index()];
+            *sum += alone.finish().at(domain.index(), domain.index());
+            *count += 1.0;
+        }
+    }
+    for mode in [
+        GradientMode::Exact,
+        GradientMode::Sketch { rank: 128, seed: 9 },
+    ] {
+        let got = gram(&model, &blocks, mode);
+        for (i, &(sum, count)) in want.iter().enumerate() {
+            let mean = sum / f64::max(count, 1.0);
+            let error = (got.sequence_squares[i] - mean).abs();
+            assert!(error <= 1e-5 * mean, "{mode:?} {i}: {error} of {mean}");
+        }
+        // Domain 2 is absent; the others have more than one sequence, so a variance.
+        assert_eq!(got.sequence_variance(2, 0), None);
+        assert!(got.sequence_variance(0, 2).unwrap() > 0.0);
+    }
+}
+
+#[test]
 fn a_sketch_of_full_rank_is_exact() {
     let model = model(Kind::Float);
     let exact = gram(&model, &[1, 2], GradientMode::Exact);

@@ -53,6 +53,19 @@ pub enum Diversity {
     Curriculum,
 }
 
+/// What of ⟨g_i, g_i⟩ belongs to domain i's alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnTerm {
+    /// Nothing: the paper's sum over the other domains.
+    Without,
+    /// ‖g_i‖² as measured. Of n_i sequences it is too large by their gradients' variance / n_i, so that
+    /// a domain loses by being drawn more often.
+    Measured,
+    /// ‖g_i‖² less that variance / n_i, which makes it right in expectation for any n_i.
+    Unbiased,
+}
+
 /// What a domain gets that the step did not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,12 +79,11 @@ pub enum Absent {
 /// `[reward]`: weights and form of the three terms.
 ///
 /// `preset = "paper"` is literal. `preset = "default"` differs in:
-/// - `own_term`: the gain of a domain's own loss counts too; it is part of the target's first-order
-///   decrease, which is what a scheduler is after. (Seen from few sequences, a domain's own term is
-///   biased upwards by its gradient noise.)
+/// - `own_term = "unbiased"`: the gain of a domain's own loss counts too; it is part of the target's
+///   first-order decrease, which is what a scheduler is after.
 /// - `diversity = "curriculum"`: bounded, and what the formula is meant to do.
-/// - `scale_stability`: centred and scaled by running statistics; the literal term sits at its cap,
-///   a constant 50 in every reward that drowns alignment's ±3.
+/// - `scale_stability`: its logarithm, without the cap, centred and scaled by running statistics; the
+///   literal term sits at its cap, a constant 50 in every reward that drowns alignment's ±3.
 /// - weights 1, 0.5, 0.25 instead of 1, 10, 10: with every term on the same scale they give the
 ///   order of importance that the paper's ablation found.
 /// - `absent = "hold"`: a domain that was not drawn is not thereby worth 0.
@@ -86,8 +98,8 @@ pub struct RewardConfig {
     pub diversity_weight: f64,
     /// w_stab; 0 turns the term off.
     pub stability_weight: f64,
-    /// Whether ⟨g_i, g_i⟩ belongs to domain i's alignment.
-    pub own_term: bool,
+    /// What of ⟨g_i, g_i⟩ belongs to domain i's alignment.
+    pub own_term: OwnTerm,
     /// Divide alignment by the mean ‖g_j‖, standardise it over the step's domains and clamp it.
     pub scale_alignment: bool,
     /// Form of the diversity term.
@@ -96,7 +108,7 @@ pub struct RewardConfig {
     pub scale_diversity: bool,
     /// Largest value of the stability term before scaling.
     pub stability_cap: f64,
-    /// Centre and scale stability by running statistics and clamp it.
+    /// Take the logarithm of stability without its cap, centre and scale it by running statistics, clamp it.
     pub scale_stability: bool,
     /// Memory of the running statistics: the weight of the past in their update, in (0, 1).
     pub statistics_decay: f64,
@@ -119,7 +131,7 @@ impl RewardConfig {
             alignment_weight: 1.0,
             diversity_weight: 10.0,
             stability_weight: 10.0,
-            own_term: false,
+            own_term: OwnTerm::Without,
             scale_alignment: true,
             diversity: Diversity::Paper,
             scale_diversity: false,
@@ -183,7 +195,7 @@ impl Default for RewardConfig {
             alignment_weight: 1.0,
             diversity_weight: 0.5,
             stability_weight: 0.25,
-            own_term: true,
+            own_term: OwnTerm::Unbiased,
             diversity: Diversity::Curriculum,
             scale_stability: true,
             absent: Absent::Hold,

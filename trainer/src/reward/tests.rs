@@ -15,6 +15,7 @@ fn signals(step: u64) -> StepSignals {
         gram: Some(Gram {
             domains: 3,
             products: vec![1.0, 1.0, 0.0, 1.0, 5.0, 0.0, 0.0, 0.0, 0.0],
+            sequence_squares: Vec::new(),
         }),
         weight_norms: vec![10.0, 20.0],
         weight_change_norms: vec![0.0, 0.0],
@@ -44,7 +45,7 @@ fn alignment_is_the_inner_product_with_the_other_domains() {
     close(&rewards.alignment_raw, &[1.0, 1.0, 0.0]);
     close(&rewards.alignment, &[1.0, 1.0, 0.0]);
     let own = RewardConfig {
-        own_term: true,
+        own_term: OwnTerm::Measured,
         ..unscaled()
     };
     let rewards = RewardModel::new(own.clone(), 3).rewards(&signals(0));
@@ -58,9 +59,52 @@ fn alignment_is_the_inner_product_with_the_other_domains() {
 }
 
 #[test]
+fn the_unbiased_own_term_does_not_depend_on_the_number_of_sequences() {
+    // Gradients of sequences: (1, 0), by turns plus and less (2, 2).
+    let noise = |s: u64| if s % 2 == 0 { 2.0 } else { -2.0 };
+    let step = |samples: u64| {
+        let all: Vec<[f64; 2]> = (0..samples).map(|s| [1.0 + noise(s), noise(s)]).collect();
+        let mean = [0, 1].map(|d| all.iter().map(|g| g[d]).sum::<f64>() / samples as f64);
+        let square = |g: &[f64; 2]| g[0] * g[0] + g[1] * g[1];
+        let mut step = signals(0);
+        step.samples = vec![samples, 0, 0];
+        let mut products = vec![0.0; 9];
+        products[0] = square(&mean);
+        let squares = all.iter().map(square).sum::<f64>() / samples as f64;
+        step.gram = Some(Gram {
+            domains: 3,
+            products,
+            sequence_squares: vec![squares, 0.0, 0.0],
+        });
+        step
+    };
+    let own = |own_term, steps: &[u64]| {
+        let config = RewardConfig {
+            own_term,
+            ..unscaled()
+        };
+        let mut model = RewardModel::new(config, 3);
+        let all: Vec<f64> = steps
+            .iter()
+            .map(|&samples| model.rewards(&step(samples)).alignment_raw[0])
+            .collect();
+        all[all.len() - 1]
+    };
+    // Two sequences, (3, 2) and (−1, −2): their inner product is what has no square of noise in it.
+    close(&[own(OwnTerm::Unbiased, &[2])], &[-7.0]);
+    // One: its square less the variance that the step before showed, 16.
+    close(&[own(OwnTerm::Unbiased, &[2, 1])], &[13.0 - 16.0]);
+    close(&[own(OwnTerm::Measured, &[1])], &[13.0]);
+    // Many: both come near ‖(1, 0)‖².
+    close(&[own(OwnTerm::Measured, &[1000])], &[1.0]);
+    let many = own(OwnTerm::Unbiased, &[1000]);
+    assert!((many - 1.0).abs() < 0.01, "{many}");
+}
+
+#[test]
 fn scaled_alignment_is_standardised_over_the_domains_of_the_step() {
     let config = RewardConfig {
-        own_term: true,
+        own_term: OwnTerm::Measured,
         ..RewardConfig::paper()
     };
     let rewards = RewardModel::new(config, 3).rewards(&signals(0));
@@ -77,9 +121,10 @@ fn scaled_alignment_is_standardised_over_the_domains_of_the_step() {
     step.gram = Some(Gram {
         domains: 12,
         products,
+        sequence_squares: Vec::new(),
     });
     let config = RewardConfig {
-        own_term: true,
+        own_term: OwnTerm::Measured,
         ..RewardConfig::paper()
     };
     let rewards = RewardModel::new(config, 12).rewards(&step);
@@ -232,6 +277,7 @@ fn numbers_that_are_not_finite_count_as_absent() {
     bad.gram = Some(Gram {
         domains: 7,
         products: vec![1.0],
+        sequence_squares: Vec::new(),
     });
     assert_eq!(
         RewardModel::new(RewardConfig::default(), 3)

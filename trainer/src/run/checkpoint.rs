@@ -102,7 +102,7 @@ impl Checkpoints {
             let _ = fs::remove_dir_all(&staging);
         }
         outcome?;
-        self.remove_old()?;
+        self.remove_old(step)?;
         Ok(target)
     }
 
@@ -147,7 +147,33 @@ impl Checkpoints {
         Ok((None, damaged))
     }
 
-    fn remove_old(&self) -> Result<(), CheckpointError> {
+    /// The checkpoint after `step` steps; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is not whole.
+    pub fn at(&self, step: u64) -> Result<Option<PathBuf>, CheckpointError> {
+        let path = self.folder.join(format!("{PREFIX}{step:08}"));
+        if path.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        verify(&path)?;
+        Ok(Some(path))
+    }
+
+    /// Removes the checkpoints of later steps than `step`: a future that a run, resumed before it, has left,
+    /// and that must not be taken for the newest.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn remove_after(&self, step: u64) -> Result<(), CheckpointError> {
+        for later in self.steps()?.into_iter().filter(|&later| later > step) {
+            remove_folder(&self.folder.join(format!("{PREFIX}{later:08}")))?;
+        }
+        Ok(())
+    }
+
+    fn remove_old(&self, saved: u64) -> Result<(), CheckpointError> {
+        self.remove_after(saved)?;
         let steps = self.steps()?;
         let excess = steps.len().saturating_sub(self.keep);
         for step in &steps[..excess] {
@@ -282,6 +308,9 @@ mod tests {
         }
         assert_eq!(all.steps().unwrap(), [20, 30]);
         assert!(all.newest().unwrap().0.unwrap().ends_with("step-00000030"));
+        // A run that was resumed before them has left the later ones.
+        save(&all, 25);
+        assert_eq!(all.steps().unwrap(), [20, 25]);
     }
 
     #[test]

@@ -20,8 +20,6 @@ use crate::signals::Gram;
 pub struct StepSettings {
     /// Sequences per pass.
     pub micro_batch_size: usize,
-    /// Where the model lives.
-    pub device: Device,
     /// Greatest global gradient norm.
     pub gradient_clip: f64,
     /// Learning rate of this step.
@@ -61,7 +59,7 @@ pub struct StepOutcome {
 /// Runs one step.
 ///
 /// # Errors
-/// If the tensor library fails.
+/// If the tensor library fails, or a token's id is not in the model's vocabulary.
 pub fn run_step(
     model: &Model,
     parameters: &[Parameter],
@@ -80,11 +78,7 @@ pub fn run_step(
     for pass in 0..passes {
         let range = pass * settings.micro_batch_size..(pass + 1) * settings.micro_batch_size;
         batch.copy_tokens_i64(range.clone(), &mut host);
-        let tokens_bl = Tensor::from_slice(&host)
-            .view([settings.micro_batch_size as i64, length as i64 + 1])
-            .to_device(settings.device);
-        let inputs_bl = tokens_bl.narrow(1, 0, length as i64);
-        let targets_bl = tokens_bl.narrow(1, 1, length as i64);
+        let (inputs_bl, targets_bl) = model.batch(&host, settings.micro_batch_size)?;
         let mut taps = watch
             .gradients
             .is_some()

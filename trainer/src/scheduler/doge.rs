@@ -277,6 +277,7 @@ mod tests {
         seen.signals.gram = Some(Gram {
             domains: 2,
             products,
+            sequence_squares: Vec::new(),
         });
         seen
     }

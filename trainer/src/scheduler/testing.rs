@@ -85,6 +85,7 @@ pub(crate) fn restores_bit_for_bit(config: &SchedulerConfig) {
         seen.signals.gram = Some(Gram {
             domains: 3,
             products,
+            sequence_squares: Vec::new(),
         });
         seen
     };

@@ -1,0 +1,177 @@
+//! One client's connection: requests in, replies out.
+//!
+//! In: lines of a socket. Out: one reply a line. Always holds: every line is answered, in order; what
+//! cannot be read as a request is answered with an error and the connection goes on, but for a line
+//! beyond the limit or a wrong token; a panic in one run is told to its client and ends that run alone.
+
+use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::lines::{Lines, Next};
+use super::protocol::{PROTOCOL, Reply, Request};
+use super::session::{Session, SessionError, Sessions};
+use crate::run::Interrupt;
+
+/// Longest line once a client is trusted: the Gram matrix of 1,000 domains has about 20 MB.
+const LINE_BYTES: usize = 64 << 20;
+/// Longest line before that.
+const HELLO_BYTES: usize = 4096;
+
+/// What a connection needs of its server.
+pub(super) struct Context {
+    pub sessions: Sessions,
+    /// Asked of the client first, if there is one.
+    pub token: Option<blake3::Hash>,
+    pub stop: Interrupt,
+    /// Reads that may time out before the run is open.
+    pub patience: u32,
+}
+
+/// Serves a client until it ends, is refused, or the server stops; saves its run if it is open.
+///
+/// # Errors
+/// Those of the socket.
+pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) -> io::Result<()> {
+    let mut connection = Connection {
+        writer,
+        context,
+        trusted: context.token.is_none(),
+        session: None,
+    };
+    let outcome = connection.serve(reader);
+    if let Some(mut session) = connection.session.take() {
+        let (run, step) = (session.run().to_owned(), session.steps());
+        match session.save_at_end() {
+            Ok(()) => hds::note!("run {run}: session ended at step {step}"),
+            Err(error) => hds::note!("run {run}: session ended at step {step}, not saved: {error}"),
+        }
+    }
+    outcome
+}
+
+struct Connection<'a, W> {
+    writer: W,
+    context: &'a Context,
+    trusted: bool,
+    session: Option<Session>,
+}
+
+impl<W: Write> Connection<'_, W> {
+    fn serve(&mut self, reader: impl Read) -> io::Result<()> {
+        let mut lines = Lines::new(reader);
+        loop {
+            let limit = if self.trusted {
+                LINE_BYTES
+            } else {
+                HELLO_BYTES
+            };
+            // A training step may take as long as it likes, a client that says nothing may not.
+            let patience = self.session.is_none().then_some(self.context.patience);
+            let line = match lines.next(limit, patience, &self.context.stop)? {
+                Next::Line(line) => line,
+                Next::End | Next::Stopped => return Ok(()),
+                Next::TooLong => {
+                    let reason = format!("a line of more than {limit} bytes");
+                    return self.reply(&refusal("protocol", reason, true));
+                }
+            };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let reply = self.answer(&line);
+            self.reply(&reply)?;
+            match reply {
+                Reply::Closed { .. } | Reply::Error { closed: true, .. } => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        let mut line = serde_json::to_vec(reply)?;
+        line.push(b'\n');
+        self.writer.write_all(&line)?;
+        self.writer.flush()
+    }
+
+    fn answer(&mut self, line: &[u8]) -> Reply {
+        let request: Request = match serde_json::from_slice(line) {
+            Ok(request) => request,
+            Err(error) => {
+                let reason = format!("not a request: {error}");
+                return refusal("protocol", reason, !self.trusted);
+            }
+        };
+        if let Request::Hello(hello) = &request {
+            // Hashes are compared in constant time.
+            let right = self
+                .context
+                .token
+                .is_none_or(|token| token == blake3::hash(hello.token.as_bytes()));
+            self.trusted |= right;
+            return match right {
+                true => Reply::Welcome { protocol: PROTOCOL },
+                false => refusal("token", "the token is not this agent's", true),
+            };
+        }
+        if !self.trusted {
+            return refusal("token", "say hello with the agent's token first", true);
+        }
+        match catch_unwind(AssertUnwindSafe(|| self.carry_out(request))) {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => refusal(error.code(), &error, false),
+            Err(_) => {
+                // What the run was in the middle of is unknown; its checkpoints are whole.
+                self.session = None;
+                let reason = "the agent failed inside this run; resume it from a checkpoint";
+                refusal("internal", reason, true)
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: Request) -> Result<Reply, SessionError> {
+        let none = || SessionError::Invalid {
+            field: "type",
+            reason: "no run is open on this connection; open one first".into(),
+        };
+        match request {
+            Request::Hello(_) => Ok(Reply::Welcome { protocol: PROTOCOL }),
+            Request::Open(open) => {
+                if let Some(session) = &self.session {
+                    return Err(SessionError::Invalid {
+                        field: "type",
+                        reason: format!("run {} is open on this connection", session.run()),
+                    });
+                }
+                let session = Session::open(&self.context.sessions, &open)?;
+                let reply = session.opened();
+                hds::note!("run {}: opened at step {}", session.run(), session.steps());
+                self.session = Some(session);
+                Ok(reply)
+            }
+            Request::Step(step) => self.session.as_mut().ok_or_else(none)?.next(*step),
+            Request::Save(_) => {
+                let session = self.session.as_mut().ok_or_else(none)?;
+                let folder = session.save()?.display().to_string();
+                let step = session.steps();
+                Ok(Reply::Saved { step, folder })
+            }
+            Request::Close(_) => {
+                let session = self.session.as_mut().ok_or_else(none)?;
+                session.save_at_end()?;
+                let step = session.steps();
+                self.session = None;
+                Ok(Reply::Closed { step })
+            }
+        }
+    }
+}
+
+/// The reply that refuses a request.
+pub(super) fn refusal(code: &str, message: impl ToString, closed: bool) -> Reply {
+    Reply::Error {
+        code: code.to_owned(),
+        message: message.to_string(),
+        closed,
+    }
+}

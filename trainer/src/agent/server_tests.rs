@@ -1,0 +1,259 @@
+//! Clients over real sockets: good ones, hostile ones, and ones that die.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::agent::protocol::{Reply, Request, Start};
+use crate::agent::session::tests::{facts, request, step};
+
+struct Running {
+    dir: tempfile::TempDir,
+    stop: Interrupt,
+    place: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn new(listen: impl FnOnce(&Path) -> Listen, connections: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::bind(&ServerConfig {
+            listen: listen(dir.path()),
+            state: dir.path().join("state"),
+            connections,
+        })
+        .unwrap();
+        let stop = Interrupt::default();
+        let (place, asked) = (server.place(), stop.clone());
+        let thread = std::thread::spawn(move || server.serve(&asked).unwrap());
+        Self {
+            dir,
+            stop,
+            place,
+            thread: Some(thread),
+        }
+    }
+
+    fn unix(connections: usize) -> Self {
+        Self::new(|dir| Listen::Socket(dir.join("s")), connections)
+    }
+
+    fn client(&self) -> Client<UnixStream> {
+        let stream = UnixStream::connect(self.dir.path().join("s")).unwrap();
+        Client {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            writer: stream,
+        }
+    }
+
+    fn end(mut self) -> tempfile::TempDir {
+        self.stop.ask();
+        self.thread.take().unwrap().join().unwrap();
+        let empty = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.dir, empty)
+    }
+}
+
+struct Client<S> {
+    reader: BufReader<S>,
+    writer: S,
+}
+
+impl<S: Read + Write> Client<S> {
+    fn line(&mut self, line: &[u8]) -> Option<Reply> {
+        // A server that has hung up shows in the missing reply.
+        let _ = self
+            .writer
+            .write_all(line)
+            .and_then(|()| self.writer.write_all(b"\n"));
+        let mut reply = String::new();
+        self.reader.read_line(&mut reply).ok()?;
+        (!reply.is_empty()).then(|| serde_json::from_str(&reply).unwrap())
+    }
+
+    fn ask(&mut self, request: &Request) -> Reply {
+        self.line(&serde_json::to_vec(request).unwrap()).unwrap()
+    }
+
+    fn open(&mut self, run: &str, start: Start) -> Reply {
+        self.ask(&Request::Open(Box::new(request(run, start, facts(50)))))
+    }
+
+    fn step(&mut self, at: u64) -> Reply {
+        self.ask(&Request::Step(Box::new(step(at))))
+    }
+
+    fn error(&mut self, line: &[u8]) -> (String, bool) {
+        match self.line(line) {
+            Some(Reply::Error { code, closed, .. }) => (code, closed),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn several_runs_at_once_and_nonsense_on_one_harms_no_other() {
+    let running = Running::unix(8);
+    let (mut good, mut bad) = (running.client(), running.client());
+    assert!(matches!(
+        good.open("good", Start::New),
+        Reply::Opened { step: 0, .. }
+    ));
+    assert!(matches!(bad.open("bad", Start::New), Reply::Opened { .. }));
+    let deep = "[".repeat(100_000);
+    for nonsense in [
+        &b"{"[..],
+        b"\xff\xfe\x00",
+        b"null",
+        b"[]",
+        b"{\"type\":\"launch\"}",
+        b"{\"type\":\"step\",\"step\":0}",
+        b"{\"type\":\"save\",\"to\":\"/etc\"}",
+        b"{\"type\":\"step\",\"step\":-1,\"samples\":[1e999]}",
+        deep.as_bytes(),
+    ] {
+        assert_eq!(bad.error(nonsense), ("protocol".into(), false));
+        assert!(matches!(good.step(0), Reply::Weights { step: 1, .. }));
+    }
+    let taken = running.client().open("good", Start::Any);
+    assert!(matches!(taken, Reply::Error { code, .. } if code == "busy"));
+    // One dies in the middle of a line; its name is free again soon, at the step it had.
+    assert!(matches!(bad.step(0), Reply::Weights { step: 1, .. }));
+    bad.writer.write_all(b"{\"type\":\"st").unwrap();
+    drop(bad);
+    let again = (0..100).find_map(|_| {
+        std::thread::sleep(LOOK);
+        match running.client().open("bad", Start::Resume) {
+            Reply::Opened { step, .. } => Some(step),
+            _ => None,
+        }
+    });
+    assert_eq!(again, Some(1));
+    for at in 1..10 {
+        assert!(matches!(good.step(at), Reply::Weights { .. }));
+    }
+    // The server's end saves what is open.
+    let dir = running.end();
+    assert!(
+        dir.path()
+            .join("state/good/ended/step-00000010/agent.json")
+            .exists()
+    );
+    assert!(!dir.path().join("s").exists());
+}
+
+#[test]
+fn a_line_without_end_closes_its_connection_alone() {
+    let running = Running::unix(8);
+    let mut good = running.client();
+    good.open("good", Start::New);
+    let mut endless = running.client();
+    let block = vec![b' '; 1 << 20];
+    let mut sent = 0;
+    while endless.writer.write_all(&block).is_ok() && sent < 80 {
+        sent += 1;
+    }
+    assert!(sent < 80, "80 MB of one line were taken");
+    assert!(matches!(good.step(0), Reply::Weights { .. }));
+    running.end();
+}
+
+#[test]
+fn clients_beyond_the_limit_are_told() {
+    let running = Running::unix(1);
+    let mut first = running.client();
+    first.open("a", Start::New);
+    let mut second = running.client();
+    let mut told = String::new();
+    second.reader.read_line(&mut told).unwrap();
+    assert!(told.contains("busy"), "{told}");
+    assert!(matches!(first.step(0), Reply::Weights { .. }));
+    running.end();
+}
+
+#[test]
+fn loopback_wants_the_token_and_nothing_else_is_bound() {
+    let token = "0123456789abcdef-token";
+    let loopback = |dir: &Path| {
+        let token_file = dir.join("token");
+        fs::write(&token_file, format!("{token}\n")).unwrap();
+        Listen::Loopback {
+            address: "127.0.0.1:0".parse().unwrap(),
+            token_file,
+        }
+    };
+    let running = Running::new(loopback, 8);
+    let address = running.place.strip_prefix("tcp:").unwrap().to_owned();
+    let client = || {
+        let stream = TcpStream::connect(&address).unwrap();
+        Client {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            writer: stream,
+        }
+    };
+    for first in [
+        &b"{\"type\":\"hello\",\"token\":\"0123456789abcdef-tokem\"}"[..],
+        b"{\"type\":\"close\"}",
+        b"GET / HTTP/1.1",
+    ] {
+        let mut stranger = client();
+        assert!(stranger.error(first).1);
+        assert!(stranger.line(b"{\"type\":\"close\"}").is_none());
+    }
+    let mut friend = client();
+    let hello = format!("{{\"type\":\"hello\",\"token\":\"{token}\"}}");
+    assert!(matches!(
+        friend.line(hello.as_bytes()),
+        Some(Reply::Welcome { .. })
+    ));
+    assert!(matches!(friend.open("a", Start::New), Reply::Opened { .. }));
+    let dir = running.end();
+
+    let bind = |address: &str, token_file: &Path| {
+        Server::bind(&ServerConfig {
+            listen: Listen::Loopback {
+                address: address.parse().unwrap(),
+                token_file: token_file.to_owned(),
+            },
+            state: dir.path().join("state"),
+            connections: 1,
+        })
+    };
+    let token_file = dir.path().join("token");
+    assert!(matches!(
+        bind("0.0.0.0:0", &token_file),
+        Err(AgentError::NotLoopback { .. })
+    ));
+    fs::write(&token_file, "short\n").unwrap();
+    assert!(matches!(
+        bind("[::1]:0", &token_file),
+        Err(AgentError::Listen { .. } | AgentError::Token { got: 5, .. })
+    ));
+}
+
+#[test]
+fn a_dead_agents_socket_is_replaced_a_living_ones_and_a_file_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let bind = || {
+        Server::bind(&ServerConfig {
+            listen: Listen::Socket(path.clone()),
+            state: dir.path().join("state"),
+            connections: 1,
+        })
+    };
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let living = bind().unwrap();
+    assert!(matches!(bind(), Err(AgentError::Taken { .. })));
+    assert!(
+        path.exists(),
+        "the refused one removed the living one's socket"
+    );
+    drop(living);
+    fs::write(&path, "mine").unwrap();
+    assert!(matches!(bind(), Err(AgentError::NoSocket { .. })));
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
+}

@@ -1,0 +1,623 @@
+//! One run of one client: its policy, its rewards, its place, and their checkpoints.
+//!
+//! In: what the client says of the run and of each step. Out: weights; checkpoints in the run's folder.
+//! Always holds: a request that is refused changes nothing; a step sent again gets the same answer; a
+//! run is open once at most, in this process and in any other on the same state folder.
+//!
+//! Checkpoints that the client asks for or that come by interval are kept apart from the one written
+//! when a session ends unasked, so that the latter never pushes out what a client's own checkpoint
+//! belongs to.
+
+use std::collections::HashSet;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hds::durable::{self, FileError};
+use hds::{DomainSet, Mixture};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::protocol::{Facts, Open, PROTOCOL, Reply, Sketches, Start, Step};
+use crate::reward::RewardModel;
+use crate::run::{CheckpointError, Checkpoints};
+use crate::scheduler::{Policy, PolicyError, PolicyName, RunFacts, build};
+use crate::signals::{Gram, Observation, StepSignals};
+
+const STATE_FILE: &str = "agent.json";
+const STATE_VERSION: u32 = 1;
+/// Checkpoints kept of those that were asked for or came by interval.
+const KEEP: usize = 5;
+/// Largest replay that a client may ask for. A transition is about 8 K numbers of 4 bytes.
+const REPLAY_BYTES: u64 = 4 << 30;
+
+/// Why a request was not carried out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// Another version of the protocol.
+    #[error("protocol is {got}, this agent speaks {PROTOCOL}")]
+    Protocol {
+        /// What the client speaks.
+        got: u32,
+    },
+    /// A value that cannot be.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// Field of the request.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The run is open elsewhere.
+    #[error("run {run} is open in another session; close that one, or choose another name")]
+    Busy {
+        /// The run.
+        run: String,
+    },
+    /// A step out of order.
+    #[error("step is {got}, the next one is {want}")]
+    Order {
+        /// The step sent.
+        got: u64,
+        /// The step to send.
+        want: u64,
+    },
+    /// The run is at its end.
+    #[error("step is {step}, the run has {total}")]
+    Ended {
+        /// The step sent.
+        step: u64,
+        /// Steps of the run.
+        total: u64,
+    },
+    /// The state folder does not hold what was asked for, or holds what was not.
+    #[error("run {run}: {reason}")]
+    State {
+        /// The run.
+        run: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// The policy refuses.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The reward refuses.
+    #[error(transparent)]
+    Reward(#[from] crate::reward::RewardError),
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl SessionError {
+    /// The `code` of the reply that tells it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Protocol { .. } => "protocol",
+            Self::Invalid { .. } | Self::Policy(_) | Self::Reward(_) => "invalid",
+            Self::Busy { .. } => "busy",
+            Self::Order { .. } | Self::Ended { .. } => "step",
+            Self::State { .. } | Self::Checkpoint(_) | Self::File(_) => "state",
+        }
+    }
+}
+
+fn invalid(field: &'static str, reason: impl ToString) -> SessionError {
+    SessionError::Invalid {
+        field,
+        reason: reason.to_string(),
+    }
+}
+
+/// The runs of a state folder that are open in this process.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    folder: PathBuf,
+    open: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Sessions {
+    /// Runs below `folder`, which is made if needed.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(folder: PathBuf) -> Result<Self, FileError> {
+        fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
+        Ok(Self {
+            folder,
+            open: Arc::default(),
+        })
+    }
+
+    /// Number of runs that are open.
+    pub fn len(&self) -> usize {
+        self.names().len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        // A set of names is whole whatever happened to who held it.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a run's name taken for as long as it lives.
+#[derive(Debug)]
+struct Taken {
+    sessions: Sessions,
+    run: String,
+    /// Holds the lock against other processes.
+    _lock: File,
+}
+
+impl Taken {
+    fn new(sessions: &Sessions, run: &str) -> Result<Self, SessionError> {
+        let busy = || SessionError::Busy { run: run.into() };
+        if !sessions.names().insert(run.to_owned()) {
+            return Err(busy());
+        }
+        let folder = sessions.folder.join(run);
+        let lock = (|| {
+            fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
+            let path = folder.join("lock");
+            let file = File::create(&path).map_err(|e| FileError::new("create", &path, e))?;
+            match file.try_lock() {
+                Ok(()) => Ok(file),
+                Err(TryLockError::WouldBlock) => Err(busy()),
+                Err(TryLockError::Error(e)) => Err(FileError::new("lock", &path, e).into()),
+            }
+        })();
+        match lock {
+            Ok(lock) => Ok(Self {
+                sessions: sessions.clone(),
+                run: run.to_owned(),
+                _lock: lock,
+            }),
+            Err(error) => {
+                sessions.names().remove(run);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.sessions.names().remove(&self.run);
+    }
+}
+
+/// What a checkpoint holds beside the policy's folder.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedState {
+    version: u32,
+    facts: Facts,
+    step: u64,
+    weights: Vec<f64>,
+    weights_version: u64,
+    reward: serde_json::Value,
+}
+
+/// A run that is open.
+pub struct Session {
+    taken: Taken,
+    facts: Facts,
+    domains: DomainSet,
+    policy: Box<dyn Policy>,
+    reward: RewardModel,
+    step: u64,
+    weights: Vec<f64>,
+    version: u64,
+    /// The last step and its answer.
+    last: Option<(Step, Reply)>,
+    asked: Checkpoints,
+    unasked: Checkpoints,
+    interval: u64,
+    saved: Option<u64>,
+    notes: Vec<String>,
+}
+
+impl Session {
+    /// Opens a run.
+    ///
+    /// # Errors
+    /// If the request is not valid, the run is open elsewhere, or the state folder does not fit.
+    pub fn open(sessions: &Sessions, open: &Open) -> Result<Self, SessionError> {
+        if open.protocol != PROTOCOL {
+            return Err(SessionError::Protocol { got: open.protocol });
+        }
+        check_name(&open.run)?;
+        if open.at_step.is_some() && open.start == Start::New {
+            return Err(invalid("at_step", "goes with start = resume only"));
+        }
+        let (domains, policy, reward) = make(&open.facts)?;
+        let taken = Taken::new(sessions, &open.run)?;
+        let folder = sessions.folder.join(&open.run);
+        let mut session = Self {
+            asked: Checkpoints::new(folder.join("checkpoints"), KEEP),
+            unasked: Checkpoints::new(folder.join("ended"), 1),
+            taken,
+            facts: open.facts.clone(),
+            domains,
+            policy,
+            reward,
+            step: 0,
+            weights: Vec::new(),
+            version: 0,
+            last: None,
+            interval: open.checkpoint_interval_steps,
+            saved: None,
+            notes: Vec::new(),
+        };
+        match session.find(open)? {
+            Some(checkpoint) => session.restore(&checkpoint)?,
+            None => {
+                session.weights = session.policy.initial();
+                session.saved = Some(0);
+            }
+        }
+        Ok(session)
+    }
+
+    /// What the client is told of it.
+    pub fn opened(&self) -> Reply {
+        Reply::Opened {
+            policy: self.policy.name().to_owned(),
+            parameters: self.policy.parameters(),
+            step: self.step,
+            weights: self.weights.clone(),
+            version: self.version,
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// Name of the run.
+    pub fn run(&self) -> &str {
+        &self.taken.run
+    }
+
+    /// Takes in what a step showed; gives the weights of the next.
+    ///
+    /// # Errors
+    /// If it is not the next step or not of this run's shape; nothing has changed then. If a due
+    /// checkpoint cannot be written; the step is taken in then, and sent again it gets its answer.
+    pub fn next(&mut self, step: Step) -> Result<Reply, SessionError> {
+        if let Some((last, reply)) = &self.last
+            && *last == step
+        {
+            return Ok(reply.clone());
+        }
+        if step.step != self.step {
+            return Err(SessionError::Order {
+                got: step.step,
+                want: self.step,
+            });
+        }
+        if self.step >= self.facts.total_steps {
+            return Err(SessionError::Ended {
+                step: self.step,
+                total: self.facts.total_steps,
+            });
+        }
+        let signals = self.signals(&step)?;
+        let weights = match &step.weights {
+            None => self.weights.clone(),
+            Some(weights) => {
+                let mixture = Mixture::normalized(weights.clone(), &self.domains);
+                mixture
+                    .map_err(|e| invalid("weights", e))?
+                    .weights()
+                    .to_vec()
+            }
+        };
+        // The reward's state must not run ahead of a policy that refuses.
+        let mut reward = self.reward.clone();
+        let observation = Observation {
+            rewards: reward.rewards(&signals),
+            signals,
+            weights,
+        };
+        let decision = self.policy.next(&observation)?;
+        self.reward = reward;
+        self.step += 1;
+        if decision.weights != self.weights {
+            self.version += 1;
+            self.weights = decision.weights;
+        }
+        let reply = Reply::Weights {
+            step: self.step,
+            weights: self.weights.clone(),
+            version: self.version,
+            rewards: observation.rewards,
+            diagnostics: decision.diagnostics,
+        };
+        self.last = Some((step, reply.clone()));
+        if self.interval > 0 && self.step.is_multiple_of(self.interval) {
+            self.save()?;
+        }
+        Ok(reply)
+    }
+
+    /// Writes a checkpoint of the run as it is now.
+    ///
+    /// # Errors
+    /// If it cannot be written; those there were stay.
+    pub fn save(&mut self) -> Result<PathBuf, SessionError> {
+        let path = self.write(&self.asked)?;
+        self.saved = Some(self.step);
+        Ok(path)
+    }
+
+    /// Saves what is not saved yet, for a session that ends unasked.
+    ///
+    /// # Errors
+    /// As [`Self::save`].
+    pub fn save_at_end(&mut self) -> Result<(), SessionError> {
+        if self.saved != Some(self.step) {
+            self.write(&self.unasked)?;
+            self.saved = Some(self.step);
+        }
+        Ok(())
+    }
+
+    fn write(&self, checkpoints: &Checkpoints) -> Result<PathBuf, SessionError> {
+        let state = SavedState {
+            version: STATE_VERSION,
+            facts: self.facts.clone(),
+            step: self.step,
+            weights: self.weights.clone(),
+            weights_version: self.version,
+            reward: self.reward.save()?,
+        };
+        let path = checkpoints.save(self.step, |folder| {
+            let policy = folder.join("policy");
+            fs::create_dir(&policy).map_err(|e| FileError::new("create", &policy, e))?;
+            self.policy.save(&policy)?;
+            durable::write_json(&folder.join(STATE_FILE), &state)?;
+            Ok::<(), SessionError>(())
+        })?;
+        for kept in [&self.asked, &self.unasked] {
+            kept.remove_after(self.step)?;
+        }
+        Ok(path)
+    }
+
+    fn state_error(&self, reason: impl ToString) -> SessionError {
+        SessionError::State {
+            run: self.taken.run.clone(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The checkpoint to go on from.
+    fn find(&mut self, open: &Open) -> Result<Option<PathBuf>, SessionError> {
+        let mut steps = self.asked.steps()?;
+        steps.extend(self.unasked.steps()?);
+        steps.sort_unstable();
+        steps.dedup();
+        if open.start == Start::New {
+            if steps.is_empty() {
+                return Ok(None);
+            }
+            return Err(self.state_error(
+                "has checkpoints; open it with start = resume or any, or choose another name",
+            ));
+        }
+        if let Some(step) = open.at_step {
+            let there = [&self.asked, &self.unasked].map(|kept| kept.at(step));
+            let mut damaged = None;
+            for found in there {
+                match found {
+                    Ok(Some(path)) => return Ok(Some(path)),
+                    Ok(None) => {}
+                    Err(error) => damaged = Some(error),
+                }
+            }
+            return Err(match damaged {
+                Some(error) => error.into(),
+                None => {
+                    self.state_error(format!("no checkpoint at step {step}; there are {steps:?}"))
+                }
+            });
+        }
+        for step in steps.into_iter().rev() {
+            for found in [self.asked.at(step), self.unasked.at(step)] {
+                match found {
+                    Ok(Some(path)) => return Ok(Some(path)),
+                    Ok(None) => {}
+                    Err(error) => self.notes.push(error.to_string()),
+                }
+            }
+        }
+        if open.start == Start::Resume || !self.notes.is_empty() {
+            let notes = self.notes.join("; ");
+            return Err(self.state_error(format!("no whole checkpoint to resume from. {notes}")));
+        }
+        Ok(None)
+    }
+
+    fn restore(&mut self, checkpoint: &Path) -> Result<(), SessionError> {
+        let path = checkpoint.join(STATE_FILE);
+        let text = fs::read(&path).map_err(|e| FileError::new("read", &path, e))?;
+        let saved: SavedState = serde_json::from_slice(&text)
+            .map_err(|e| self.state_error(format!("{}: {e}", path.display())))?;
+        if saved.version != STATE_VERSION {
+            let reason = format!("{}: version {}", path.display(), saved.version);
+            return Err(self.state_error(reason));
+        }
+        if let Some(field) = difference(&saved.facts, &self.facts) {
+            return Err(self.state_error(format!(
+                "facts.{field} differs from the checkpoint's; resume with the same, or open another run"
+            )));
+        }
+        self.policy.restore(&checkpoint.join("policy"))?;
+        self.reward.restore(&saved.reward)?;
+        let weights = Mixture::new(saved.weights, &self.domains);
+        let weights = weights.map_err(|e| self.state_error(format!("{}: {e}", path.display())))?;
+        self.weights = weights.weights().to_vec();
+        self.version = saved.weights_version;
+        self.step = saved.step;
+        self.saved = Some(saved.step);
+        Ok(())
+    }
+
+    fn signals(&self, step: &Step) -> Result<StepSignals, SessionError> {
+        let domains = self.domains.len();
+        let length = |field, got: usize, want: usize| {
+            if got == want {
+                return Ok(());
+            }
+            Err(invalid(field, format!("{got} entries, expected {want}")))
+        };
+        length("samples", step.samples.len(), domains)?;
+        length("losses", step.losses.len(), domains)?;
+        length("weight_norms", step.weight_norms.len(), self.facts.layers)?;
+        length(
+            "weight_change_norms",
+            step.weight_change_norms.len(),
+            self.facts.layers,
+        )?;
+        let mtld = step.mtld.clone().unwrap_or_else(|| vec![None; domains]);
+        length("mtld", mtld.len(), domains)?;
+        let gram = match (&step.gram, &step.sketches) {
+            (Some(_), Some(_)) => return Err(invalid("gram", "comes with sketches; send one")),
+            (Some(gram), None) => {
+                length("gram.domains", gram.domains, domains)?;
+                length("gram.products", gram.products.len(), domains * domains)?;
+                Some(gram.clone())
+            }
+            (None, Some(sketches)) => Some(gram_of(sketches, domains)?),
+            (None, None) => None,
+        };
+        if let Some(gram) = &gram {
+            let squares = gram.sequence_squares.len();
+            if squares != 0 {
+                length("sequence_squares", squares, domains)?;
+            }
+        }
+        Ok(StepSignals {
+            step: step.step,
+            total_steps: self.facts.total_steps,
+            sequence_length: self.facts.sequence_length,
+            samples: step.samples.clone(),
+            losses: step.losses.clone(),
+            mtld,
+            gram,
+            weight_norms: step.weight_norms.clone(),
+            weight_change_norms: step.weight_change_norms.clone(),
+        })
+    }
+}
+
+/// The Gram matrix of sketches.
+fn gram_of(sketches: &Sketches, domains: usize) -> Result<Gram, SessionError> {
+    let means = &sketches.means;
+    if means.len() != domains {
+        let reason = format!("{} vectors, expected {domains}", means.len());
+        return Err(invalid("sketches.means", reason));
+    }
+    let size = means.iter().map(Vec::len).max().unwrap_or(0);
+    if means.iter().any(|m| !m.is_empty() && m.len() != size) {
+        return Err(invalid("sketches.means", "vectors of different lengths"));
+    }
+    let mut products = vec![0.0; domains * domains];
+    for i in 0..domains {
+        for j in i..domains {
+            let product: f64 = means[i].iter().zip(&means[j]).map(|(a, b)| a * b).sum();
+            products[i * domains + j] = product;
+            products[j * domains + i] = product;
+        }
+    }
+    Ok(Gram {
+        domains,
+        products,
+        sequence_squares: sketches.sequence_squares.clone(),
+    })
+}
+
+fn check_name(run: &str) -> Result<(), SessionError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if run.is_empty() || run.len() > 64 || run.starts_with('.') || !run.chars().all(good) {
+        let reason = "1 to 64 letters, digits, '.', '_' or '-', not beginning with '.'";
+        return Err(invalid("run", reason));
+    }
+    Ok(())
+}
+
+/// The parts of a run.
+fn make(facts: &Facts) -> Result<(DomainSet, Box<dyn Policy>, RewardModel), SessionError> {
+    let domains =
+        DomainSet::new(facts.domains.iter().cloned()).map_err(|e| invalid("facts.domains", e))?;
+    let k = domains.len();
+    if facts.total_steps == 0 {
+        return Err(invalid("facts.total_steps", "0; must be 1 or more"));
+    }
+    if facts.layers > 10_000 {
+        return Err(invalid("facts.layers", "more than 10000"));
+    }
+    let base = match &facts.base_weights {
+        None => Mixture::uniform(&domains),
+        Some(weights) => Mixture::normalized(weights.clone(), &domains)
+            .map_err(|e| invalid("facts.base_weights", e))?,
+    };
+    let transition_bytes = 4 * (8 * k as u64 + 4 * facts.layers as u64 + 2);
+    let capacity = match facts.scheduler.policy {
+        PolicyName::Hds => facts.scheduler.hds.replay_capacity,
+        PolicyName::AcOdm => facts.scheduler.ac_odm.replay_capacity,
+        _ => 0,
+    };
+    if capacity.saturating_mul(transition_bytes) > REPLAY_BYTES {
+        let most = REPLAY_BYTES / transition_bytes;
+        let reason = format!("a replay_capacity of {capacity}; at most {most} with these domains");
+        return Err(invalid("facts.scheduler", reason));
+    }
+    facts.reward.validate()?;
+    let mut reward = RewardModel::new(facts.reward.clone(), k);
+    if let Some(target) = &facts.target {
+        reward = reward.with_target(target)?;
+    }
+    let run = RunFacts {
+        domains: &domains,
+        base_weights: base.weights().to_vec(),
+        natural_tokens: facts.natural_tokens.clone().unwrap_or_else(|| vec![1; k]),
+        total_steps: facts.total_steps,
+        sequence_length: facts.sequence_length,
+        layers: facts.layers,
+        model_parameters: facts.model_parameters,
+        seed: facts.seed,
+        device: tch::Device::Cpu,
+    };
+    let policy = build(&facts.scheduler, &run)?;
+    Ok((domains, policy, reward))
+}
+
+/// The first field in which two runs differ.
+fn difference(saved: &Facts, now: &Facts) -> Option<String> {
+    let fields = |facts: &Facts| match serde_json::to_value(facts) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (saved, now) = (fields(saved), fields(now));
+    let differs = now
+        .iter()
+        .find(|(key, value)| saved.get(*key) != Some(*value));
+    differs.map(|(key, _)| key.clone())
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+pub(super) mod tests;
