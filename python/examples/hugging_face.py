@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import hds
@@ -70,7 +70,7 @@ def main():
         keys=("input_ids", "labels", "domain_ids"),
     )
     torch.manual_seed(0)
-    config = GPTNeoXConfig(
+    config = LlamaConfig(
         vocab_size=dataset.vocabulary,
         hidden_size=32,
         num_hidden_layers=2,
@@ -91,7 +91,7 @@ def main():
         remove_unused_columns=False,
         use_cpu=True,
     )
-    model = GPTNeoXForCausalLM(config)
+    model = LlamaForCausalLM(config)
     callbacks = [LiveWeights(dataset)]
     trainer = StreamTrainer(model, arguments, train_dataset=dataset, callbacks=callbacks)
     last = get_last_checkpoint(options.out) if options.resume else None
