@@ -10,14 +10,18 @@ The stream of sequences is a function of index, seed and weights alone: not of r
 """
 
 from ._native import DomainEnded, HdsError, WeightsWriter, __version__
+from .agent import Agent, AgentError, Observation
 from .batch import Batch
 from .dataset import StreamingDataset
 
 __all__ = [
+    "Agent",
+    "AgentError",
     "Batch",
     "DataLoader",
     "DomainEnded",
     "HdsError",
+    "Observation",
     "StreamingDataset",
     "WeightsWriter",
     "__version__",

@@ -62,6 +62,7 @@ pub(super) fn run(project: &Project, counts: &mut Counts) -> Result<(), String> 
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
         .arg(project.root().join("python").join("tests"))
         .env("HDS_INDEX_PROGRAM", target.join("release").join("hds-index"))
+        .env("HDS_AGENT", target.join("release").join("hds-agent"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Not beside the sources: what is tested is the wheel.
         .current_dir(&home);
