@@ -163,7 +163,10 @@ impl Board {
         let metadata = file.metadata();
         let metadata = metadata.map_err(|e| SharedWeightsError::io("read the size of", path, e))?;
         if metadata.len() < (HEADER * size_of::<u64>()) as u64 {
-            return Err(bad(format!("has {} bytes, less than a header", metadata.len())));
+            return Err(bad(format!(
+                "has {} bytes, less than a header",
+                metadata.len()
+            )));
         }
         let words = Words::map(file).map_err(|e| SharedWeightsError::io("map", path, e))?;
         if words.at(FORMAT).load(Acquire) != MAGIC {
@@ -171,7 +174,10 @@ impl Board {
         }
         let count = words.at(DOMAINS).load(Relaxed);
         if count != domains.len() as u64 {
-            return Err(bad(format!("is for {count} domains, not {}", domains.len())));
+            return Err(bad(format!(
+                "is for {count} domains, not {}",
+                domains.len()
+            )));
         }
         if words.at(DIGEST).load(Relaxed) != digest(domains) {
             return Err(bad("is for domains of other names".into()));

@@ -288,9 +288,15 @@ fn join(
     progress.finishes();
     let splits = joiner.shards.finish()?;
     let copies = duplicates::count(&splits, &staging.duplicates())?;
-    let domains = finish::finish(&splits, &copies, token_type, threads)?;
+    let domains = finish::finish(&splits, &copies, token_type, threads, interrupted)?;
+    let domains = domains.ok_or_else(ended_early)?;
     let sources = parts.iter().flat_map(|p| p.manifest.sources.clone());
     Ok(assemble(identity, token_type, domains, sources.collect())?)
+}
+
+fn ended_early() -> MergeError {
+    let kept = "nothing was kept".into();
+    BuildError::Interrupted { kept }.into()
 }
 
 impl LoadedPart {
@@ -395,8 +401,7 @@ impl Joiner<'_> {
 
     fn append(&mut self, run: &mut Run) -> Result<(), MergeError> {
         if self.interrupted.load(Ordering::Relaxed) {
-            let kept = "nothing was kept".into();
-            return Err(BuildError::Interrupted { kept }.into());
+            return Err(ended_early());
         }
         self.shards.append(run)?;
         self.advance.documents += run.documents.len() as u64;

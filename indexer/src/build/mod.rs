@@ -59,6 +59,9 @@ use shards::Shards;
 pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
+/// More than any machine has cores: a larger number is a slip.
+const MOST_THREADS: usize = 1024;
+
 /// Builds an index. Ends early, with [`BuildError::Interrupted`], when `interrupted` becomes true.
 ///
 /// # Errors
@@ -159,6 +162,10 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
     }
     if options.threads == 0 {
         return wrong("--threads", "0".into(), "at least 1 is wanted");
+    }
+    if options.threads > MOST_THREADS {
+        let got = options.threads.to_string();
+        return wrong("--threads", got, "at most 1024 is wanted");
     }
     if options.fields.text == options.fields.domain {
         let got = options.fields.domain.to_string();
@@ -320,15 +327,7 @@ impl<'b> Build<'b> {
             collector.checkpoint()?;
         }
         if outcome? {
-            let kept = if collector.has_journal {
-                format!(
-                    "what is done lies in {}; run the same command again to go on",
-                    staging.folder().display()
-                )
-            } else {
-                "nothing was kept".into()
-            };
-            return Err(BuildError::Interrupted { kept });
+            return Err(ended_early(collector.has_journal, staging));
         }
         self.progress.finishes();
         if collector.checkpoint_every.is_some() && collector.has_journal {
@@ -338,7 +337,7 @@ impl<'b> Build<'b> {
     }
 
     fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
-        let staging = collector.staging;
+        let (staging, has_journal) = (collector.staging, collector.has_journal);
         let mut splits = collector.shards.finish()?;
         let mut states = collector.sources;
         let mut copies = vec![0; splits.len()];
@@ -362,9 +361,29 @@ impl<'b> Build<'b> {
             }
         }
         let sources = sources_of(self.plan, &states);
-        let domains = finish::finish(&splits, &copies, self.token_type, self.options.threads)?;
+        let domains = finish::finish(
+            &splits,
+            &copies,
+            self.token_type,
+            self.options.threads,
+            self.interrupted,
+        )?;
+        let domains = domains.ok_or_else(|| ended_early(has_journal, staging))?;
         assemble(&self.identity, self.token_type, domains, sources)
     }
+}
+
+/// The error of a build that the user ended.
+fn ended_early(has_journal: bool, staging: &Staging) -> BuildError {
+    let kept = if has_journal {
+        format!(
+            "what is done lies in {}; run the same command again to go on",
+            staging.folder().display()
+        )
+    } else {
+        "nothing was kept".into()
+    };
+    BuildError::Interrupted { kept }
 }
 
 /// The sources as the manifest names them.
