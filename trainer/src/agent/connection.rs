@@ -31,7 +31,11 @@ pub(super) struct Context {
 ///
 /// # Errors
 /// Those of the socket.
-pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) -> io::Result<()> {
+pub(super) fn serve(
+    reader: impl Read,
+    writer: impl Write,
+    context: &Context,
+) -> io::Result<()> {
     let mut connection = Connection {
         writer,
         context,
@@ -60,11 +64,7 @@ impl<W: Write> Connection<'_, W> {
     fn serve(&mut self, reader: impl Read) -> io::Result<()> {
         let mut lines = Lines::new(reader);
         loop {
-            let limit = if self.trusted {
-                LINE_BYTES
-            } else {
-                HELLO_BYTES
-            };
+            let limit = if self.trusted { LINE_BYTES } else { HELLO_BYTES };
             // A training step may take as long as it likes, a client that says nothing may not.
             let patience = self.session.is_none().then_some(self.context.patience);
             let line = match lines.next(limit, patience, &self.context.stop)? {

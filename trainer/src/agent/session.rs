@@ -318,10 +318,7 @@ impl Session {
             None => self.weights.clone(),
             Some(weights) => {
                 let mixture = Mixture::normalized(weights.clone(), &self.domains);
-                mixture
-                    .map_err(|e| invalid("weights", e))?
-                    .weights()
-                    .to_vec()
+                mixture.map_err(|e| invalid("weights", e))?.weights().to_vec()
             }
         };
         // The reward's state must not run ahead of a policy that refuses.
@@ -425,9 +422,7 @@ impl Session {
             }
             return Err(match damaged {
                 Some(error) => error.into(),
-                None => {
-                    self.state_error(format!("no checkpoint at step {step}; there are {steps:?}"))
-                }
+                None => self.state_error(format!("no checkpoint at step {step}; there are {steps:?}")),
             });
         }
         for step in steps.into_iter().rev() {
@@ -608,9 +603,7 @@ fn difference(saved: &Facts, now: &Facts) -> Option<String> {
         _ => serde_json::Map::new(),
     };
     let (saved, now) = (fields(saved), fields(now));
-    let differs = now
-        .iter()
-        .find(|(key, value)| saved.get(*key) != Some(*value));
+    let differs = now.iter().find(|(key, value)| saved.get(*key) != Some(*value));
     differs.map(|(key, _)| key.clone())
 }
 

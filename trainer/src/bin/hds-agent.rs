@@ -79,9 +79,7 @@ fn serve(arguments: ServeArguments) -> Result<()> {
             address,
             token_file,
         },
-        _ => bail!(
-            "nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"
-        ),
+        _ => bail!("nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"),
     };
     tch::set_num_threads(arguments.threads);
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
@@ -101,7 +99,5 @@ fn serve(arguments: ServeArguments) -> Result<()> {
     }
     println!("{}", server.place());
     std::io::stdout().flush()?;
-    server
-        .serve(&interrupt)
-        .context("the listening socket failed")
+    server.serve(&interrupt).context("the listening socket failed")
 }
