@@ -7,10 +7,13 @@
 //!
 //! Always holds: nothing here reads token data, starts threads or links a tensor library.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod domain;
 pub mod durable;
 pub mod index;
 pub mod live;
+pub mod message;
 pub mod mixture;
 pub mod permutation;
 pub mod random;

@@ -139,12 +139,9 @@ impl Mixture {
 
     /// Shannon entropy −Σ a_i ln a_i in nats; ln K for uniform weights.
     pub fn entropy_nats(&self) -> f64 {
-        -self
-            .weights
-            .iter()
-            .filter(|&&w| w > 0.0)
-            .map(|w| w * w.ln())
-            .sum::<f64>()
+        // From 0 on, not by negation: a mixture of one domain has entropy 0, not -0.
+        let there = self.weights.iter().filter(|&&w| w > 0.0);
+        there.fold(0.0, |entropy, w| entropy - w * w.ln())
     }
 }
 

@@ -29,6 +29,8 @@
 //! # Ok(()) }
 //! ```
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod arrow_layout;
 mod batch;
 mod config;

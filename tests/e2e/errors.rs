@@ -146,6 +146,12 @@ fn wrong_run_configurations_name_the_key() {
     for (set, expected) in [
         ("run.stepz=3", "stepz"),
         ("run.steps=0", "run.steps"),
+        ("run.threads=100000", "at most 1024"),
+        ("run.steps=4\nseed=99", "key=value"),
+        ("reward.clamp=nan", "reward.clamp"),
+        ("reward.alignment_weight=inf", "reward.alignment_weight"),
+        ("signals.layers=foo", "\"late\""),
+        ("data.base_weights=foo", "\"natural\""),
         ("model.preset=gigantic", "gigantic"),
         ("scheduler.policy=magic", "magic"),
         ("optimizer.learning_rate=-1", "optimizer.learning_rate"),
@@ -179,6 +185,7 @@ fn wrong_run_configurations_name_the_key() {
             message.contains(expected),
             "expected {expected:?} for {set}:\n{message}"
         );
+        assert!(!out.exists(), "a run that did not start left {out:?}");
     }
     let message = fail(
         "hds-train",

@@ -282,3 +282,84 @@ fn fixed_weights_stay_and_need_no_rewards() {
         assert!(record["rewards"].is_null());
     }
 }
+
+#[test]
+fn a_domain_that_is_only_held_out_is_drawn_by_no_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let corpus = root.join("corpus");
+    own_corpus(&corpus);
+    let file = |name: &str| corpus.join(name);
+    let index = root.join("index");
+    succeed(
+        "hds-index",
+        &[
+            "build",
+            text(&file("code.jsonl")),
+            text(&file("prose.jsonl")),
+            "--valid",
+            text(&file("config.jsonl")),
+            "-o",
+            text(&index),
+        ],
+    );
+    let config = root.join("run.toml");
+    let toml = format!(
+        r#"
+        [run]
+        steps = 4
+        threads = 1
+        [data]
+        index = {index:?}
+        sequence_length = 32
+        batch_size = 6
+        [model]
+        preset = "cpu"
+        hidden_size = 32
+        num_hidden_layers = 1
+        num_attention_heads = 2
+        intermediate_size = 64
+        [evaluation]
+        sequences_per_domain = 1
+        [scheduler.hds]
+        warm_up_fraction = 0.5
+        least_transitions = 1
+        minibatch = 4
+        "#
+    );
+    fs::write(&config, toml).unwrap();
+    for policy in ["hds", "odm", "ac_odm", "ado", "doge", "fixed"] {
+        let out = root.join(policy);
+        let chosen = format!("scheduler.policy={policy}");
+        let arguments = ["run", "--config", text(&config), "--out", text(&out)];
+        succeed("hds-train", &[&arguments[..], &["--set", &chosen]].concat());
+        let records = records(&out);
+        let domains = records[0]["domains"].as_array().unwrap();
+        let held_out = domains.iter().position(|d| d == "config").unwrap();
+        let mut seen = 0;
+        for step in steps(&records) {
+            assert_eq!(numbers(&step["weights"])[held_out], 0.0, "{policy}");
+            assert_eq!(numbers(&step["samples"])[held_out], 0.0, "{policy}");
+            seen += 1;
+        }
+        assert_eq!(seen, 4, "{policy}");
+    }
+    // A full log disk ends no training.
+    let out = root.join("silent");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(binary("hds-train"))
+        .args(["run", "--config", text(&config), "--out", text(&out)])
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    assert!(out.join("checkpoints/step-00000004").is_dir());
+    // Nor does a new run overwrite what is left of another.
+    fs::remove_file(out.join("metrics.jsonl")).unwrap();
+    let again = ["run", "--config", text(&config), "--out", text(&out)];
+    let message = fail("hds-train", &again);
+    assert!(message.contains("is of a run already"), "{message}");
+    let message = fail("hds-train", &[&again[..], &["--resume"]].concat());
+    assert!(message.contains("metrics.jsonl"), "{message}");
+    assert!(out.join("checkpoints/step-00000004").is_dir());
+}

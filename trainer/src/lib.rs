@@ -4,6 +4,8 @@
 //! `model`, `reward` and `scheduler` do not import one another: [`signals`] carries plain numbers
 //! between them, and [`run`] joins all.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod agent;
 pub mod evaluation;
 pub mod gradients;

@@ -13,6 +13,7 @@ mod held_out;
 mod interrupt;
 mod metrics;
 mod optimizer_section;
+mod overrides;
 mod progress;
 mod setup;
 mod state;

@@ -31,11 +31,7 @@ pub(super) struct Context {
 ///
 /// # Errors
 /// Those of the socket.
-pub(super) fn serve(
-    reader: impl Read,
-    writer: impl Write,
-    context: &Context,
-) -> io::Result<()> {
+pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) -> io::Result<()> {
     let mut connection = Connection {
         writer,
         context,
@@ -46,8 +42,8 @@ pub(super) fn serve(
     if let Some(mut session) = connection.session.take() {
         let (run, step) = (session.run().to_owned(), session.steps());
         match session.save_at_end() {
-            Ok(()) => eprintln!("run {run}: session ended at step {step}"),
-            Err(error) => eprintln!("run {run}: session ended at step {step}, not saved: {error}"),
+            Ok(()) => hds::note!("run {run}: session ended at step {step}"),
+            Err(error) => hds::note!("run {run}: session ended at step {step}, not saved: {error}"),
         }
     }
     outcome
@@ -64,7 +60,11 @@ impl<W: Write> Connection<'_, W> {
     fn serve(&mut self, reader: impl Read) -> io::Result<()> {
         let mut lines = Lines::new(reader);
         loop {
-            let limit = if self.trusted { LINE_BYTES } else { HELLO_BYTES };
+            let limit = if self.trusted {
+                LINE_BYTES
+            } else {
+                HELLO_BYTES
+            };
             // A training step may take as long as it likes, a client that says nothing may not.
             let patience = self.session.is_none().then_some(self.context.patience);
             let line = match lines.next(limit, patience, &self.context.stop)? {
@@ -145,7 +145,7 @@ impl<W: Write> Connection<'_, W> {
                 }
                 let session = Session::open(&self.context.sessions, &open)?;
                 let reply = session.opened();
-                eprintln!("run {}: opened at step {}", session.run(), session.steps());
+                hds::note!("run {}: opened at step {}", session.run(), session.steps());
                 self.session = Some(session);
                 Ok(reply)
             }

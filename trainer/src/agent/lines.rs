@@ -107,7 +107,14 @@ mod tests {
 
     #[test]
     fn a_line_is_whole_whatever_the_reads_were() {
-        let parts = vec![Some(&b"a"[..]), None, Some(b"b\nc"), None, None, Some(b"\nrest")];
+        let parts = vec![
+            Some(&b"a"[..]),
+            None,
+            Some(b"b\nc"),
+            None,
+            None,
+            Some(b"\nrest"),
+        ];
         let mut lines = Lines::new(Parts(parts));
         let stop = Interrupt::default();
         let mut next = || lines.next(10, Some(3), &stop).unwrap();

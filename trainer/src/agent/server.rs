@@ -171,7 +171,7 @@ impl Server {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(LOOK),
                 // The client gave up before it was accepted, or files ran out for a while.
                 Err(e) => {
-                    eprintln!("cannot accept a client: {e}");
+                    hds::note!("cannot accept a client: {e}");
                     thread::sleep(LOOK);
                 }
             }

@@ -64,7 +64,10 @@ struct Client<S> {
 impl<S: Read + Write> Client<S> {
     fn line(&mut self, line: &[u8]) -> Option<Reply> {
         // A server that has hung up shows in the missing reply.
-        let _ = self.writer.write_all(line).and_then(|()| self.writer.write_all(b"\n"));
+        let _ = self
+            .writer
+            .write_all(line)
+            .and_then(|()| self.writer.write_all(b"\n"));
         let mut reply = String::new();
         self.reader.read_line(&mut reply).ok()?;
         (!reply.is_empty()).then(|| serde_json::from_str(&reply).unwrap())
@@ -94,7 +97,10 @@ impl<S: Read + Write> Client<S> {
 fn several_runs_at_once_and_nonsense_on_one_harms_no_other() {
     let running = Running::unix(8);
     let (mut good, mut bad) = (running.client(), running.client());
-    assert!(matches!(good.open("good", Start::New), Reply::Opened { step: 0, .. }));
+    assert!(matches!(
+        good.open("good", Start::New),
+        Reply::Opened { step: 0, .. }
+    ));
     assert!(matches!(bad.open("bad", Start::New), Reply::Opened { .. }));
     let deep = "[".repeat(100_000);
     for nonsense in [
@@ -130,7 +136,11 @@ fn several_runs_at_once_and_nonsense_on_one_harms_no_other() {
     }
     // The server's end saves what is open.
     let dir = running.end();
-    assert!(dir.path().join("state/good/ended/step-00000010/agent.json").exists());
+    assert!(
+        dir.path()
+            .join("state/good/ended/step-00000010/agent.json")
+            .exists()
+    );
     assert!(!dir.path().join("s").exists());
 }
 
@@ -194,7 +204,10 @@ fn loopback_wants_the_token_and_nothing_else_is_bound() {
     }
     let mut friend = client();
     let hello = format!("{{\"type\":\"hello\",\"token\":\"{token}\"}}");
-    assert!(matches!(friend.line(hello.as_bytes()), Some(Reply::Welcome { .. })));
+    assert!(matches!(
+        friend.line(hello.as_bytes()),
+        Some(Reply::Welcome { .. })
+    ));
     assert!(matches!(friend.open("a", Start::New), Reply::Opened { .. }));
     let dir = running.end();
 
@@ -209,9 +222,15 @@ fn loopback_wants_the_token_and_nothing_else_is_bound() {
         })
     };
     let token_file = dir.path().join("token");
-    assert!(matches!(bind("0.0.0.0:0", &token_file), Err(AgentError::NotLoopback { .. })));
+    assert!(matches!(
+        bind("0.0.0.0:0", &token_file),
+        Err(AgentError::NotLoopback { .. })
+    ));
     fs::write(&token_file, "short\n").unwrap();
-    assert!(matches!(bind("[::1]:0", &token_file), Err(AgentError::Listen { .. } | AgentError::Token { got: 5, .. })));
+    assert!(matches!(
+        bind("[::1]:0", &token_file),
+        Err(AgentError::Listen { .. } | AgentError::Token { got: 5, .. })
+    ));
 }
 
 #[test]
@@ -229,7 +248,10 @@ fn a_dead_agents_socket_is_replaced_a_living_ones_and_a_file_are_not() {
     assert!(path.exists());
     let living = bind().unwrap();
     assert!(matches!(bind(), Err(AgentError::Taken { .. })));
-    assert!(path.exists(), "the refused one removed the living one's socket");
+    assert!(
+        path.exists(),
+        "the refused one removed the living one's socket"
+    );
     drop(living);
     fs::write(&path, "mine").unwrap();
     assert!(matches!(bind(), Err(AgentError::NoSocket { .. })));

@@ -318,7 +318,10 @@ impl Session {
             None => self.weights.clone(),
             Some(weights) => {
                 let mixture = Mixture::normalized(weights.clone(), &self.domains);
-                mixture.map_err(|e| invalid("weights", e))?.weights().to_vec()
+                mixture
+                    .map_err(|e| invalid("weights", e))?
+                    .weights()
+                    .to_vec()
             }
         };
         // The reward's state must not run ahead of a policy that refuses.
@@ -380,13 +383,17 @@ impl Session {
             weights_version: self.version,
             reward: self.reward.save()?,
         };
-        checkpoints.save(self.step, |folder| {
+        let path = checkpoints.save(self.step, |folder| {
             let policy = folder.join("policy");
             fs::create_dir(&policy).map_err(|e| FileError::new("create", &policy, e))?;
             self.policy.save(&policy)?;
             durable::write_json(&folder.join(STATE_FILE), &state)?;
-            Ok(())
-        })
+            Ok::<(), SessionError>(())
+        })?;
+        for kept in [&self.asked, &self.unasked] {
+            kept.remove_after(self.step)?;
+        }
+        Ok(path)
     }
 
     fn state_error(&self, reason: impl ToString) -> SessionError {
@@ -422,7 +429,9 @@ impl Session {
             }
             return Err(match damaged {
                 Some(error) => error.into(),
-                None => self.state_error(format!("no checkpoint at step {step}; there are {steps:?}")),
+                None => {
+                    self.state_error(format!("no checkpoint at step {step}; there are {steps:?}"))
+                }
             });
         }
         for step in steps.into_iter().rev() {
@@ -603,7 +612,9 @@ fn difference(saved: &Facts, now: &Facts) -> Option<String> {
         _ => serde_json::Map::new(),
     };
     let (saved, now) = (fields(saved), fields(now));
-    let differs = now.iter().find(|(key, value)| saved.get(*key) != Some(*value));
+    let differs = now
+        .iter()
+        .find(|(key, value)| saved.get(*key) != Some(*value));
     differs.map(|(key, _)| key.clone())
 }
 

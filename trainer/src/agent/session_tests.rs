@@ -91,7 +91,10 @@ fn a_resumed_session_decides_what_one_never_closed_decides() {
         .map(|at| weights(whole.next(step(at)).unwrap()))
         .collect();
     let moved = |w: &[f64]| (w[0] - 0.5).abs() > 0.05;
-    assert!(want.iter().any(|(_, w, _)| moved(w)), "the agent never acts");
+    assert!(
+        want.iter().any(|(_, w, _)| moved(w)),
+        "the agent never acts"
+    );
 
     let mut first = open("cut", Start::New).unwrap();
     for (at, want) in want.iter().enumerate().take(25) {
@@ -124,6 +127,16 @@ fn a_resumed_session_decides_what_one_never_closed_decides() {
             assert_eq!(&weights(again.next(step(at as u64)).unwrap()), want, "{at}");
         }
     }
+    // Saved again on another way, the way it has left is no longer the newest.
+    let at = Open {
+        at_step: Some(25),
+        ..request("cut", Start::Resume, facts(60))
+    };
+    let mut back = Session::open(&sessions, &at).unwrap();
+    back.next(step(25)).unwrap();
+    back.save().unwrap();
+    drop(back);
+    assert_eq!(open("cut", Start::Resume).unwrap().steps(), 26);
     let error = text(whole.next(step(60)));
     assert!(error.contains("the run has 60"), "{error}");
 }
@@ -170,18 +183,81 @@ fn what_does_not_fit_the_run_is_refused_by_name_and_changes_nothing() {
         ..step(0)
     };
     for (bad, field) in [
-        (Step { samples: vec![1], ..step(0) }, "samples"),
-        (Step { losses: vec![], ..step(0) }, "losses"),
-        (Step { mtld: Some(vec![None]), ..step(0) }, "mtld"),
-        (Step { weight_norms: vec![], ..step(0) }, "weight_norms"),
-        (Step { weights: Some(long.clone()), ..step(0) }, "weights"),
-        (Step { weights: Some(vec![0.0; K]), ..step(0) }, "weights"),
-        (Step { weights: Some(vec![-1.0, 1.0, 1.0]), ..step(0) }, "weights"),
-        (Step { gram: gram(vec![1.0; 9]), ..step(0) }, "gram"),
-        (Step { gram: gram(long), ..none.clone() }, "gram.products"),
-        (Step { sketches: sketches(vec![]), ..step(0) }, "sketches.means"),
         (
-            Step { sketches: sketches(vec![vec![1.0], vec![1.0, 2.0], vec![]]), ..step(0) },
+            Step {
+                samples: vec![1],
+                ..step(0)
+            },
+            "samples",
+        ),
+        (
+            Step {
+                losses: vec![],
+                ..step(0)
+            },
+            "losses",
+        ),
+        (
+            Step {
+                mtld: Some(vec![None]),
+                ..step(0)
+            },
+            "mtld",
+        ),
+        (
+            Step {
+                weight_norms: vec![],
+                ..step(0)
+            },
+            "weight_norms",
+        ),
+        (
+            Step {
+                weights: Some(long.clone()),
+                ..step(0)
+            },
+            "weights",
+        ),
+        (
+            Step {
+                weights: Some(vec![0.0; K]),
+                ..step(0)
+            },
+            "weights",
+        ),
+        (
+            Step {
+                weights: Some(vec![-1.0, 1.0, 1.0]),
+                ..step(0)
+            },
+            "weights",
+        ),
+        (
+            Step {
+                gram: gram(vec![1.0; 9]),
+                ..step(0)
+            },
+            "gram",
+        ),
+        (
+            Step {
+                gram: gram(long),
+                ..none.clone()
+            },
+            "gram.products",
+        ),
+        (
+            Step {
+                sketches: sketches(vec![]),
+                ..step(0)
+            },
+            "sketches.means",
+        ),
+        (
+            Step {
+                sketches: sketches(vec![vec![1.0], vec![1.0, 2.0], vec![]]),
+                ..step(0)
+            },
             "sketches.means",
         ),
     ] {
@@ -210,14 +286,29 @@ fn a_run_that_cannot_be_opened_says_why() {
         (change(|o| o.at_step = Some(1)), "at_step: "),
         (change(|o| o.start = Start::Resume), "no whole checkpoint"),
         (change(|o| o.facts.domains.clear()), "facts.domains: "),
-        (change(|o| o.facts.domains[1] = "d0".into()), "facts.domains: "),
+        (
+            change(|o| o.facts.domains[1] = "d0".into()),
+            "facts.domains: ",
+        ),
         (change(|o| o.facts.total_steps = 0), "facts.total_steps: "),
         (change(|o| o.facts.layers = 1 << 40), "facts.layers: "),
-        (change(|o| o.facts.base_weights = Some(vec![1.0])), "facts.base_weights: "),
-        (change(|o| o.facts.natural_tokens = Some(vec![])), "natural_tokens"),
-        (change(|o| o.facts.target = Some(vec![0.0; K])), "reward target"),
+        (
+            change(|o| o.facts.base_weights = Some(vec![1.0])),
+            "facts.base_weights: ",
+        ),
+        (
+            change(|o| o.facts.natural_tokens = Some(vec![])),
+            "natural_tokens",
+        ),
+        (
+            change(|o| o.facts.target = Some(vec![0.0; K])),
+            "reward target",
+        ),
         (change(|o| o.facts.reward.clamp = -1.0), "reward.clamp"),
-        (change(|o| o.facts.scheduler.hds.discount = 1.5), "scheduler.hds.discount"),
+        (
+            change(|o| o.facts.scheduler.hds.discount = 1.5),
+            "scheduler.hds.discount",
+        ),
         (
             change(|o| o.facts.scheduler.hds.replay_capacity = u64::MAX),
             "replay_capacity",
@@ -251,12 +342,18 @@ fn a_run_is_open_once_and_its_checkpoints_are_not_overwritten() {
         ..request("a", Start::Resume, facts(9))
     };
     let error = text(Session::open(&sessions, &missing));
-    assert!(error.contains("no checkpoint at step 5; there are [1]"), "{error}");
+    assert!(
+        error.contains("no checkpoint at step 5; there are [1]"),
+        "{error}"
+    );
     // A damaged one is named, never used.
     fs::write(checkpoint.join(STATE_FILE), "{}").unwrap();
     for start in [Start::Resume, Start::Any] {
         let error = text(open(start, facts(9)));
-        assert!(error.contains("no whole checkpoint") && error.contains("agent.json"), "{error}");
+        assert!(
+            error.contains("no whole checkpoint") && error.contains("agent.json"),
+            "{error}"
+        );
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command `hds-agent`: serves the scheduler to other trainers.
 
-use std::io::{Read, Write};
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            hds::note!("error: {}", hds::message::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -79,7 +81,9 @@ fn serve(arguments: ServeArguments) -> Result<()> {
             address,
             token_file,
         },
-        _ => bail!("nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"),
+        _ => bail!(
+            "nowhere to listen: give --socket PATH, or --listen ADDRESS:PORT with --token-file FILE"
+        ),
     };
     tch::set_num_threads(arguments.threads);
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
@@ -97,7 +101,8 @@ fn serve(arguments: ServeArguments) -> Result<()> {
             interrupt.ask();
         });
     }
-    println!("{}", server.place());
-    std::io::stdout().flush()?;
-    server.serve(&interrupt).context("the listening socket failed")
+    hds::message::print(&format!("{}\n", server.place()))?;
+    server
+        .serve(&interrupt)
+        .context("the listening socket failed")
 }

@@ -1,5 +1,7 @@
 //! The command `hds-train`: trains Pythia models under live domain weights, and shows what came out.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,7 +30,7 @@ enum Command {
 /// Start a run, or go on with one.
 ///
 /// Reads the configuration and the index it names; writes into the folder OUT only. Nothing is overwritten: a folder that holds a run
-/// is refused unless --resume is given. SIGINT and SIGTERM save a checkpoint and end the run; a second SIGINT ends it at once.
+/// is refused unless --resume is given. SIGINT, SIGTERM and SIGHUP save a checkpoint and end the run; a second SIGINT ends it at once.
 ///
 /// Examples:
 ///   hds-train run --config run.toml --out runs/a
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            hds::note!("error: {}", hds::message::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -88,7 +90,16 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     };
     let path = match &arguments.config {
         Some(path) => path.clone(),
-        None if arguments.resume => arguments.out.join("config.toml"),
+        None if arguments.resume => {
+            let saved = arguments.out.join("config.toml");
+            if !saved.exists() {
+                bail!(
+                    "no run in {}: there is nothing to resume; start one with --config FILE",
+                    arguments.out.display()
+                );
+            }
+            saved
+        }
         None => bail!(
             "no configuration: give --config FILE, or --resume to go on with {}",
             arguments.out.display()
@@ -99,7 +110,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let outcome = Trainer::new(config, &arguments.out, start)?.run(&interrupt)?;
     let checkpoint = outcome.checkpoint.display();
     if outcome.interrupted {
-        eprintln!(
+        hds::note!(
             "ended early after {} steps, saved in {checkpoint}; go on with\n  hds-train run --out {} --resume",
             outcome.steps,
             arguments.out.display()
@@ -107,13 +118,13 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         // 75, EX_TEMPFAIL of sysexits.h: nothing failed, run again to finish.
         return Ok(ExitCode::from(75));
     }
-    eprintln!("{} steps done, saved in {checkpoint}", outcome.steps);
+    hds::note!("{} steps done, saved in {checkpoint}", outcome.steps);
     Ok(ExitCode::SUCCESS)
 }
 
 fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
     let page = report::write_report(&arguments.folder)?;
-    print!("{}", report::summary_table(&arguments.folder)?);
-    println!("\nreport: {}", page.display());
+    let table = report::summary_table(&arguments.folder)?;
+    hds::message::print(&format!("{table}\nreport: {}\n", page.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -291,8 +291,7 @@ fn whole_squares(layers: &[Layer]) -> Vec<f64> {
     let mut squares: Vec<f64> = Vec::new();
     for layer in layers {
         let products_bll = tokens(&layer.input_blf) * tokens(&layer.gradient_blh);
-        let squares_b =
-            products_bll.sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Double);
+        let squares_b = products_bll.sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Double);
         let layer = to_vec(
             &squares_b.to_device(Device::Cpu),
             squares_b.size()[0] as usize,

@@ -10,7 +10,10 @@ const REGION_BLOCKS: usize = 3;
 /// A choice of blocks that works at any depth: `"late"`, `[13, 14, 15]`, `[0.5, 1.0]`, or
 /// `["gpt_neox.layers.15.mlp.dense_4h_to_h"]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be \"early\", \"middle\", \"late\", or a list of block numbers, of depths from 0.0 to 1.0, or of names"
+)]
 pub enum LayerChoice {
     /// Three blocks of a region, or as many as there are.
     Region(Region),

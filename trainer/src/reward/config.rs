@@ -82,8 +82,8 @@ pub enum Absent {
 /// - `own_term = "unbiased"`: the gain of a domain's own loss counts too; it is part of the target's
 ///   first-order decrease, which is what a scheduler is after.
 /// - `diversity = "curriculum"`: bounded, and what the formula is meant to do.
-/// - `scale_stability`: centred and scaled by running statistics; the literal term sits at its cap,
-///   a constant 50 in every reward that drowns alignment's ±3.
+/// - `scale_stability`: its logarithm, without the cap, centred and scaled by running statistics; the
+///   literal term sits at its cap, a constant 50 in every reward that drowns alignment's ±3.
 /// - weights 1, 0.5, 0.25 instead of 1, 10, 10: with every term on the same scale they give the
 ///   order of importance that the paper's ablation found.
 /// - `absent = "hold"`: a domain that was not drawn is not thereby worth 0.
@@ -108,7 +108,7 @@ pub struct RewardConfig {
     pub scale_diversity: bool,
     /// Largest value of the stability term before scaling.
     pub stability_cap: f64,
-    /// Centre and scale stability by running statistics and clamp it.
+    /// Take the logarithm of stability without its cap, centre and scale it by running statistics, clamp it.
     pub scale_stability: bool,
     /// Memory of the running statistics: the weight of the past in their update, in (0, 1).
     pub statistics_decay: f64,

@@ -2,8 +2,10 @@
 //!
 //! # Source
 //! Paper, reward 3: r_stab = min(1 / (| ‖ω^t‖ − ‖ω^{t−1}‖ | + ε), 5); over several layers the authors'
-//! code sums the absolute changes first. Our choice: the first step, which has no step before it,
-//! counts as no change; a step with a norm that is not finite gets 0 and is not remembered.
+//! code sums the absolute changes first. Our choices: the first step, which has no step before it,
+//! counts as no change; a step with a norm that is not finite gets 0 and is not remembered; scaled, it is
+//! the logarithm of the inverse without its cap that is centred, since the capped inverse is the same
+//! number at every step of an ordinary run and says nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,20 +26,16 @@ impl StabilityState {
         if norms.is_empty() || norms.iter().any(|norm| !norm.is_finite()) {
             return 0.0;
         }
-        let change: f64 = match &self.norms {
-            Some(before) => norms
-                .iter()
-                .zip(before)
-                .map(|(now, then)| (now - then).abs())
-                .sum(),
-            None => 0.0,
-        };
-        self.norms = Some(norms.to_vec());
-        let reward = (1.0 / (change + config.epsilon)).min(config.stability_cap);
-        if config.scale_stability {
-            self.statistics.scale(config, reward)
-        } else {
-            reward
+        let before = self.norms.replace(norms.to_vec());
+        let change: Option<f64> = before.map(|before| {
+            let pairs = norms.iter().zip(&before);
+            pairs.map(|(now, then)| (now - then).abs()).sum()
+        });
+        let inverse = |change: f64| 1.0 / (change + config.epsilon);
+        match (config.scale_stability, change) {
+            (true, None) => 0.0,
+            (true, Some(change)) => self.statistics.scale(config, inverse(change).ln()),
+            (false, change) => inverse(change.unwrap_or(0.0)).min(config.stability_cap),
         }
     }
 }

@@ -102,7 +102,7 @@ impl Checkpoints {
             let _ = fs::remove_dir_all(&staging);
         }
         outcome?;
-        self.remove_old()?;
+        self.remove_old(step)?;
         Ok(target)
     }
 
@@ -160,7 +160,20 @@ impl Checkpoints {
         Ok(Some(path))
     }
 
-    fn remove_old(&self) -> Result<(), CheckpointError> {
+    /// Removes the checkpoints of later steps than `step`: a future that a run, resumed before it, has left,
+    /// and that must not be taken for the newest.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn remove_after(&self, step: u64) -> Result<(), CheckpointError> {
+        for later in self.steps()?.into_iter().filter(|&later| later > step) {
+            remove_folder(&self.folder.join(format!("{PREFIX}{later:08}")))?;
+        }
+        Ok(())
+    }
+
+    fn remove_old(&self, saved: u64) -> Result<(), CheckpointError> {
+        self.remove_after(saved)?;
         let steps = self.steps()?;
         let excess = steps.len().saturating_sub(self.keep);
         for step in &steps[..excess] {
@@ -295,6 +308,9 @@ mod tests {
         }
         assert_eq!(all.steps().unwrap(), [20, 30]);
         assert!(all.newest().unwrap().0.unwrap().ends_with("step-00000030"));
+        // A run that was resumed before them has left the later ones.
+        save(&all, 25);
+        assert_eq!(all.steps().unwrap(), [20, 25]);
     }
 
     #[test]

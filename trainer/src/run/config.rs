@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::optimizer_section::OptimizerSection;
+use super::overrides;
 use crate::gradients::{GradientMode, LayerChoice};
 use crate::model::ModelSettings;
 use crate::reward::RewardConfig;
@@ -84,6 +85,9 @@ pub struct RunConfig {
     pub scheduler: SchedulerConfig,
 }
 
+/// More than any machine has cores; libtorch starts them all at its first product.
+const MOST_THREADS: u32 = 1024;
+
 /// `[run]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -148,7 +152,10 @@ impl Default for DataSection {
 
 /// The weights of the corpus itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be \"natural\", \"uniform\", \"pile\" or a weight for each domain, { name = 0.5, ... }"
+)]
 pub enum BaseWeights {
     /// By rule.
     Named(NamedWeights),
@@ -289,7 +296,7 @@ impl RunConfig {
                 source: Box::new(source),
             })?;
         for text in overrides {
-            apply_override(&mut table, text)?;
+            overrides::apply(&mut table, text)?;
         }
         let config: Self =
             serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {
@@ -340,6 +347,10 @@ impl RunConfig {
                 return fail(key, "must be at least 1".into());
             }
         }
+        if self.run.threads > MOST_THREADS {
+            let reason = format!("{}, must be at most {MOST_THREADS}", self.run.threads);
+            return fail("run.threads", reason);
+        }
         if i64::try_from(self.run.seed).is_err() {
             return fail("run.seed", "must be below 2^63".into());
         }
@@ -353,6 +364,10 @@ impl RunConfig {
             return fail("data.micro_batch_size", reason);
         }
         self.optimizer.validate(self.run.steps)?;
+        self.reward.validate().map_err(|e| ConfigError::Key {
+            key: "reward".into(),
+            reason: e.to_string(),
+        })?;
         self.scheduler.validate().map_err(|e| ConfigError::Key {
             key: "scheduler".into(),
             reason: e.to_string(),
@@ -376,36 +391,6 @@ impl RunConfig {
             self.evaluation.batch_size
         }
     }
-}
-
-fn apply_override(table: &mut toml::Table, text: &str) -> Result<(), ConfigError> {
-    let bad = || ConfigError::Override {
-        text: text.to_owned(),
-    };
-    let (key, raw) = text.split_once('=').ok_or_else(bad)?;
-    let value = toml::from_str::<toml::Table>(&format!("v = {raw}"))
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| toml::Value::String(raw.to_owned()));
-    let mut parts: Vec<&str> = key.split('.').map(str::trim).collect();
-    let last = parts.pop().filter(|p| !p.is_empty()).ok_or_else(bad)?;
-    let mut place = table;
-    for part in parts {
-        let next = place
-            .entry(part.to_owned())
-            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        place = match next {
-            toml::Value::Table(inner) => inner,
-            other => {
-                return Err(ConfigError::Key {
-                    key: key.to_owned(),
-                    reason: format!("{part} is {}, not a table", other.type_str()),
-                });
-            }
-        };
-    }
-    place.insert(last.to_owned(), value);
-    Ok(())
 }
 
 #[cfg(test)]

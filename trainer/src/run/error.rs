@@ -84,9 +84,17 @@ pub enum RunError {
         path: PathBuf,
     },
     /// The folder holds a run already.
-    #[error("{path} holds a run already; go on with it by --resume, or choose another --out")]
+    #[error("{path} is of a run already; go on with it by --resume, or choose another --out")]
     Used {
-        /// The folder.
+        /// What is there.
+        path: PathBuf,
+    },
+    /// The folder of the run is gone, and with it the logs.
+    #[error(
+        "{path} was removed while the run went on; its logs are lost, so nothing can be saved to resume from"
+    )]
+    Gone {
+        /// The file that is missing.
         path: PathBuf,
     },
     /// The folder holds another run than the one to resume.

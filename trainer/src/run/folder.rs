@@ -10,10 +10,13 @@ use hds::durable::FileError;
 
 use super::error::RunError;
 
+const LOCK_FILE: &str = "run.lock";
+
 /// A run's folder.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    made: bool,
     // Held, not read: the lock ends with the file.
     _lock: File,
 }
@@ -24,8 +27,9 @@ impl RunFolder {
     /// # Errors
     /// If it cannot be made, or another process trains in it.
     pub fn open(path: &Path) -> Result<Self, RunError> {
+        let made = !path.exists();
         fs::create_dir_all(path).map_err(|e| FileError::new("create", path, e))?;
-        let lock_path = path.join("run.lock");
+        let lock_path = path.join(LOCK_FILE);
         let lock = File::options()
             .create(true)
             .truncate(false)
@@ -35,6 +39,7 @@ impl RunFolder {
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
+                made,
                 _lock: lock,
             }),
             Err(TryLockError::WouldBlock) => Err(RunError::Busy {
@@ -74,9 +79,27 @@ impl RunFolder {
         self.path.join("checkpoints")
     }
 
-    /// Whether a run was started here.
-    pub fn is_used(&self) -> bool {
-        self.metrics().exists()
+    /// A file or folder of a run that is here already; `None` if no run was started here.
+    pub fn used(&self) -> Option<PathBuf> {
+        let parts = [
+            self.metrics(),
+            self.checkpoints(),
+            self.config(),
+            self.weights(),
+            self.events(),
+        ];
+        parts.into_iter().find(|p| p.symlink_metadata().is_ok())
+    }
+}
+
+/// A folder that was made for a run that did not start is taken away again.
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if self.made && self.used().is_none() {
+            // What cannot be removed is an empty folder: no harm.
+            let _ = fs::remove_file(self.path.join(LOCK_FILE));
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -92,5 +115,21 @@ mod tests {
         assert!(error.contains("another process"), "{error}");
         drop(first);
         RunFolder::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_is_left_only_if_a_run_started_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        drop(RunFolder::open(&path).unwrap());
+        assert!(!path.exists());
+        let folder = RunFolder::open(&path).unwrap();
+        fs::create_dir(folder.checkpoints()).unwrap();
+        assert_eq!(folder.used(), Some(folder.checkpoints()));
+        drop(folder);
+        assert!(path.join("checkpoints").exists());
+        // One that was there stays, also empty.
+        drop(RunFolder::open(dir.path()).unwrap());
+        assert!(dir.path().exists());
     }
 }

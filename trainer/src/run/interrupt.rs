@@ -1,9 +1,11 @@
-//! SIGINT and SIGTERM: the first asks the run to save and end, a second SIGINT ends it at once.
+//! SIGINT, SIGTERM and SIGHUP: the first asks the run to save and end, a second SIGINT ends it at once.
+//!
+//! In: signals. Out: whether to end. Always holds: a hang-up that is ignored, as under `nohup`, stays so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// Whether the run was asked to end.
@@ -23,6 +25,9 @@ impl Interrupt {
         flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&this.asked))?;
         flag::register(SIGINT, Arc::clone(&this.asked))?;
         flag::register(SIGTERM, Arc::clone(&this.asked))?;
+        if !hang_ups_are_ignored() {
+            flag::register(SIGHUP, Arc::clone(&this.asked))?;
+        }
         Ok(this)
     }
 
@@ -35,4 +40,15 @@ impl Interrupt {
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }
+}
+
+/// Whether SIGHUP was set to be ignored before this program began; `false` where the system does not say.
+fn hang_ups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1, SIGHUP.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }

@@ -137,18 +137,28 @@ impl MetricsLog {
         })
     }
 
+    /// Checks that a log can go on at a position noted before; changes nothing.
+    ///
+    /// # Errors
+    /// If there is none, or it is shorter than that.
+    pub fn check(path: &Path, position: u64) -> Result<(), FileError> {
+        let fail = |e| FileError::new("continue", path, e);
+        let length = std::fs::metadata(path).map_err(fail)?.len();
+        if length < position {
+            let reason = format!("it has {length} bytes, the checkpoint was written at {position}");
+            return Err(fail(std::io::Error::other(reason)));
+        }
+        Ok(())
+    }
+
     /// Goes on at a position noted before; what stands after it is cut off.
     ///
     /// # Errors
     /// If the file cannot be opened or is shorter than that.
     pub fn resume(path: &Path, position: u64) -> Result<Self, FileError> {
+        Self::check(path, position)?;
         let fail = |e| FileError::new("continue", path, e);
         let mut file = OpenOptions::new().write(true).open(path).map_err(fail)?;
-        let length = file.metadata().map_err(fail)?.len();
-        if length < position {
-            let reason = format!("it has {length} bytes, the checkpoint was written at {position}");
-            return Err(fail(std::io::Error::other(reason)));
-        }
         file.set_len(position)
             .and_then(|()| file.seek(SeekFrom::End(0)))
             .map_err(fail)?;

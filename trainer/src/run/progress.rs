@@ -60,7 +60,7 @@ impl Progress {
         let per_step =
             self.started.elapsed().as_secs_f64() / (done - self.first_step).max(1) as f64;
         let left = Duration::from_secs_f64(per_step * (self.total - done.min(self.total)) as f64);
-        eprintln!(
+        hds::note!(
             "step {done}/{}  {}  {} left",
             self.total,
             message(),
@@ -73,7 +73,7 @@ impl Progress {
         if self.terminal {
             self.bar.println(text)
         } else {
-            eprintln!("{text}")
+            hds::note!("{text}")
         }
     }
 

@@ -127,16 +127,39 @@ pub fn run_facts<'a>(
     }
 }
 
-/// A policy's weights as a mixture.
+/// Whether each domain has a training window of `sequence_length` + 1 tokens; length K.
+pub fn readable(index: &Index, sequence_length: usize) -> Vec<bool> {
+    let splits = index
+        .domains()
+        .ids()
+        .map(|id| index.split(id, Split::Train));
+    splits
+        .map(|stream| stream.windows(sequence_length) > 0)
+        .collect()
+}
+
+/// A policy's weights as a mixture of the domains that are `readable`: the others' weight goes to those
+/// in proportion, so that no policy need know which domains are only held out.
 ///
 /// # Errors
 /// If they are none.
 pub fn mixture(
-    weights: Vec<f64>,
+    mut weights: Vec<f64>,
     domains: &DomainSet,
+    readable: &[bool],
     policy: &dyn Policy,
     step: u64,
 ) -> Result<Mixture, RunError> {
+    let parted = |&(weight, &there): &(&mut f64, &bool)| !there && **weight > 0.0;
+    let mut moved = false;
+    for (weight, _) in weights.iter_mut().zip(readable).filter(parted) {
+        *weight = 0.0;
+        moved = true;
+    }
+    if moved && weights.iter().all(|&weight| weight == 0.0) {
+        let shares = readable.iter().map(|&there| f64::from(u8::from(there)));
+        weights = shares.collect();
+    }
     // Weights that sum to 1 to the last bits are kept as they are: a replay must draw the same.
     let exact = Mixture::new(weights.clone(), domains);
     exact

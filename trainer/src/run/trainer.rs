@@ -59,6 +59,7 @@ pub struct Trainer {
     folder: RunFolder,
     checkpoints: Checkpoints,
     domains: DomainSet,
+    readable: Vec<bool>,
     base: Mixture,
     model: Model,
     parameters: Vec<Parameter>,
@@ -94,19 +95,18 @@ impl Trainer {
     /// Whatever is wrong with configuration, index, folder or checkpoint.
     pub fn new(config: RunConfig, out: &Path, start: Start) -> Result<Self, RunError> {
         let folder = RunFolder::open(out)?;
-        if start == Start::New && folder.is_used() {
-            return Err(RunError::Used {
-                path: out.to_owned(),
-            });
+        let used = folder.used();
+        if let (Start::New, Some(path)) = (start, &used) {
+            return Err(RunError::Used { path: path.clone() });
         }
         let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep);
         let mut resumed = None;
-        if start == Start::Resume && folder.is_used() {
+        if used.is_some() {
             setup::check_same_run(&folder.config(), &config)?;
             let (newest, damaged) = checkpoints.newest()?;
             match &newest {
                 Some(_) => damaged.iter().for_each(|error| {
-                    eprintln!("warning: {error}; using the checkpoint before it")
+                    hds::note!("warning: {error}; using the checkpoint before it")
                 }),
                 // Starting over would overwrite the logs of what may be days of training.
                 None => damaged.into_iter().next().map_or(Ok(()), Err)?,
@@ -145,16 +145,23 @@ impl Trainer {
             watch.norms.restore(&saved.weight_change_norms)?;
         }
 
+        let readable = setup::readable(&index, config.data.sequence_length);
         let weights = match &saved {
             Some(saved) => VersionedMixture {
                 version: saved.weights_version,
-                mixture: setup::mixture(saved.weights.clone(), &domains, &*policy, saved.step)?,
+                mixture: setup::mixture(
+                    saved.weights.clone(),
+                    &domains,
+                    &readable,
+                    &*policy,
+                    saved.step,
+                )?,
             },
             None => {
                 let initial = policy.initial();
                 VersionedMixture {
                     version: 1,
-                    mixture: setup::mixture(initial, &domains, &*policy, 0)?,
+                    mixture: setup::mixture(initial, &domains, &readable, &*policy, 0)?,
                 }
             }
         };
@@ -172,7 +179,7 @@ impl Trainer {
         };
         let held_out = HeldOut::new(&index, &config)?;
         for domain in held_out.empty() {
-            eprintln!(
+            hds::note!(
                 "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \
                  (hds-index build --valid-fraction)",
                 domains.name(domain),
@@ -186,17 +193,20 @@ impl Trainer {
             config.run.seed,
         );
         let (metrics, weight_log, place) = match saved {
-            Some(saved) => (
-                MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?,
-                WeightLogWriter::resume(&folder.weights(), &header, saved.step)?,
-                Place {
+            Some(saved) => {
+                // Both logs are cut back only once both are known to be this run's.
+                MetricsLog::check(&folder.metrics(), saved.metrics_bytes)?;
+                let weight_log = WeightLogWriter::resume(&folder.weights(), &header, saved.step)?;
+                let metrics = MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?;
+                let place = Place {
                     step: saved.step,
                     tokens: saved.tokens,
                     updates: saved.updates,
                     bad_steps: saved.bad_steps,
                     last_loss: f64::NAN,
-                },
-            ),
+                };
+                (metrics, weight_log, place)
+            }
             None => {
                 setup::write_config(&folder, &config)?;
                 let metrics = MetricsLog::create(&folder.metrics())?;
@@ -209,6 +219,7 @@ impl Trainer {
             folder,
             checkpoints,
             domains,
+            readable,
             base,
             model,
             parameters,
@@ -310,7 +321,13 @@ impl Trainer {
             signals,
         };
         let decision = self.policy.next(&observation)?;
-        let mixture = setup::mixture(decision.weights, &self.domains, &*self.policy, step)?;
+        let mixture = setup::mixture(
+            decision.weights,
+            &self.domains,
+            &self.readable,
+            &*self.policy,
+            step,
+        )?;
         if mixture != in_force.mixture {
             self.live.publish(mixture);
         }
@@ -388,24 +405,24 @@ impl Trainer {
     fn evaluate(&mut self, progress: &Progress) -> Result<(), RunError> {
         let start = Instant::now();
         let held_out = self.held_out.evaluate(&self.model)?;
-        let macro_perplexity = held_out.macro_perplexity().unwrap_or(f64::NAN);
-        let base_perplexity = held_out
-            .weighted_perplexity(self.base.weights())
-            .unwrap_or(f64::NAN);
+        let macro_perplexity = held_out.macro_perplexity();
+        let base_perplexity = held_out.weighted_perplexity(self.base.weights());
         self.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,
             losses: &held_out.losses,
-            macro_perplexity,
-            base_perplexity,
+            macro_perplexity: macro_perplexity.unwrap_or(f64::NAN),
+            base_perplexity: base_perplexity.unwrap_or(f64::NAN),
             timing: EvaluationTiming {
                 seconds: start.elapsed().as_secs_f64(),
             },
         })?;
+        let show = |value: Option<f64>| value.map_or("none".to_owned(), |v| format!("{v:.2}"));
         progress.line(&format!(
-            "step {}: held-out perplexity {macro_perplexity:.2} (mean over domains), \
-             {base_perplexity:.2} (base weights)",
-            self.place.step
+            "step {}: held-out perplexity {} (mean over domains), {} (base weights)",
+            self.place.step,
+            show(macro_perplexity),
+            show(base_perplexity)
         ));
         Ok(())
     }
@@ -415,6 +432,10 @@ impl Trainer {
             && *step == self.place.step
         {
             return Ok(path.clone());
+        }
+        let config = self.folder.config();
+        if !config.exists() {
+            return Err(RunError::Gone { path: config });
         }
         let metrics_bytes = self.metrics.position()?;
         self.weight_log.sync()?;

@@ -20,6 +20,12 @@ pub enum PolicyError {
         /// What it may be.
         want: String,
     },
+    /// The Pile's weights, asked for another corpus.
+    #[error("The Pile has no domain {domain:?}, so no weight for it; give weights by name instead")]
+    NotOfThePile {
+        /// The domain that is none of its 22.
+        domain: String,
+    },
     /// Weights that are no mixture of the run's domains.
     #[error("{key}: {source}")]
     Weights {

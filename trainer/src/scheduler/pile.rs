@@ -43,11 +43,8 @@ pub fn pile_weights(domains: &DomainSet) -> Result<Mixture, PolicyError> {
         match PILE.iter().find(|(pile, _)| pile == name) {
             Some((_, weight)) => weights.push(*weight),
             None => {
-                return Err(PolicyError::Config {
-                    key: "The Pile's weight".into(),
-                    got: format!("not known for domain {name:?}"),
-                    want: "asked for the 22 domains of The Pile only; give weights by name instead"
-                        .into(),
+                return Err(PolicyError::NotOfThePile {
+                    domain: name.clone(),
                 });
             }
         }
