@@ -99,6 +99,74 @@ fn the_summary_is_json_where_asked_for_and_stderr_is_then_still() {
     assert_eq!(summary["skipped"][0]["first"], "a.jsonl, line 2, byte 44");
 }
 
+/// Runs the program on a terminal of its own, with what `feed` prints as its standard input, and gives all it showed.
+fn on_a_terminal(folder: &Path, feed: &str, arguments: &str) -> Option<String> {
+    let program = env!("CARGO_BIN_EXE_hds-index");
+    let output = Command::new("script")
+        .args([
+            "-qec",
+            &format!("{feed} | '{program}' {arguments}"),
+            "/dev/null",
+        ])
+        .current_dir(folder)
+        .env("COLUMNS", "120")
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Some(text(&output.stdout)),
+        Ok(output) => panic!("{}", text(&output.stdout)),
+        Err(_) => {
+            println!("skipped: no program `script` to make a terminal");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_terminal_shows_how_far_the_build_is() {
+    let scratch = Scratch::new();
+    let folder = scratch.path("");
+    scratch.write("a.jsonl", line("some text", "web").repeat(20_000));
+    // Slowly, so that the bar has something to show: a block, then a wait.
+    let feed = "(cat a.jsonl; sleep 0.5; cat a.jsonl; sleep 0.5)";
+    let Some(shown) = on_a_terminal(&folder, feed, "build - -o i --valid-fraction 0 2>&1") else {
+        return;
+    };
+    assert!(shown.contains("read, "), "{shown}");
+    assert!(
+        shown.contains(" documents, ") && shown.contains("MB of text/s"),
+        "{shown}"
+    );
+    let big = line(&"words of some length ".repeat(1000), "web").repeat(2000);
+    scratch.write("b.jsonl", big);
+    let arguments = "build b.jsonl -o j --valid-fraction 0 --threads 1 2>&1";
+    let Some(shown) = on_a_terminal(&folder, "true", arguments) else {
+        return;
+    };
+    assert!(
+        shown.contains("MiB of ") && shown.contains(" left"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn nothing_of_the_progress_is_said_where_nobody_watches() {
+    let scratch = Scratch::new();
+    scratch.write("a.jsonl", line("some text", "web").repeat(20_000));
+    let output = hds_index(
+        &scratch.path(""),
+        &["build", "a.jsonl", "-o", "i", "--json"],
+    );
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), "");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["duplicates"], 19_999);
+    assert!(summary["seconds"].as_f64().unwrap() > 0.0);
+    if cfg!(target_os = "linux") {
+        assert!(summary["peak_memory_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+}
+
 #[test]
 fn the_standard_input_may_be_packed() {
     let lines = line("one", "web") + &line("two", "web");

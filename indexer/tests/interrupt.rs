@@ -24,6 +24,10 @@ fn corpus(scratch: &Scratch) {
                 .collect();
             let domain = ["web", "code", "law"][(state >> 40) as usize % 3];
             lines += &line(&format!("{file} {i} {}", words.join(" ")), domain);
+            if i % 7 == 0 {
+                // The same in every file.
+                lines += &line(&format!("copied {i}"), domain);
+            }
         }
         if file % 2 == 0 {
             scratch.write(
@@ -68,21 +72,31 @@ fn finish(child: Child) -> (Option<i32>, String) {
 
 #[test]
 fn killed_builds_leave_no_target_and_go_on_to_the_same_bytes() {
+    kill_at_moments(20, &[], 5);
+}
+
+#[test]
+fn so_do_builds_that_leave_copies_out() {
+    kill_at_moments(10, &["--duplicates", "drop"], 2);
+}
+
+/// Kills builds at so many moments of their run, up to three times each, and compares what they come to.
+fn kill_at_moments(moments: u32, more: &[&str], least_resumed: u32) {
     let scratch = Scratch::new();
     corpus(&scratch);
     let begin = Instant::now();
-    let (code, message) = finish(start(&scratch, "whole", &[]));
+    let (code, message) = finish(start(&scratch, "whole", more));
     assert_eq!(code, Some(0), "{message}");
     let whole = begin.elapsed();
     let want = files(&scratch.path("whole"));
     let mut resumed = 0;
-    for moment in 0..20u32 {
+    for moment in 0..moments {
         let target = format!("killed-{moment}");
         // Killed three times at most, each time further on, then left alone.
         for attempt in 0..4 {
-            let mut child = start(&scratch, &target, &[]);
+            let mut child = start(&scratch, &target, more);
             if attempt < 3 {
-                std::thread::sleep(whole * (moment + 1) / 21 + whole * attempt / 4);
+                std::thread::sleep(whole * (moment + 1) / (moments + 1) + whole * attempt / 4);
                 if child.try_wait().unwrap().is_none() {
                     child.kill().unwrap();
                 }
@@ -96,7 +110,7 @@ fn killed_builds_leave_no_target_and_go_on_to_the_same_bytes() {
         }
         if scratch.path(&format!("{target}.building")).exists() {
             // Killed between the rename and the removal; the next command tidies up.
-            let (code, _) = finish(start(&scratch, &target, &[]));
+            let (code, _) = finish(start(&scratch, &target, more));
             assert_eq!(code, Some(1));
         }
         assert!(!scratch.path(&format!("{target}.building")).exists());
@@ -106,7 +120,10 @@ fn killed_builds_leave_no_target_and_go_on_to_the_same_bytes() {
         );
         std::fs::remove_dir_all(scratch.path(&target)).unwrap();
     }
-    assert!(resumed > 5, "only {resumed} builds went on from a journal");
+    assert!(
+        resumed > least_resumed,
+        "only {resumed} builds went on from a journal"
+    );
 }
 
 #[test]

@@ -144,7 +144,8 @@ fn an_empty_text_is_left_out_and_counted() {
     assert_eq!(texts(&scratch.path("index"), "web", "train"), ["a", "b"]);
     let skipped = &summary.skipped[0];
     assert_eq!((skipped.reason.as_str(), skipped.count), ("empty text", 1));
-    assert_eq!(skipped.first, "x.jsonl, line 2");
+    let byte = line("a", "web").len();
+    assert_eq!(skipped.first, format!("x.jsonl, line 2, byte {byte}"));
 }
 
 #[test]
@@ -270,7 +271,7 @@ fn a_text_file_that_is_no_text_is_located() {
         skipped,
         [
             ("not UTF-8", "corpus/, web/b.txt, byte 2"),
-            ("empty text", "corpus/, file 2")
+            ("empty text", "corpus/, web/c.txt")
         ]
     );
 }

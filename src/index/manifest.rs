@@ -128,6 +128,9 @@ pub struct SplitEntry {
     pub bytes: u64,
     /// Words.
     pub words: u64,
+    /// Documents whose text is, byte by byte, that of one before it in the input, in whatever domain.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
     /// Lexical diversity.
     pub mtld: MtldSummary,
     /// The shards in order.
@@ -374,12 +377,20 @@ impl Manifest {
             let reason = format!("{} but its shards hold {next_token}", split.tokens);
             return Err((format!("{key}.tokens"), reason));
         }
+        if split.duplicates > split.documents {
+            let reason = format!("{} of {} documents", split.duplicates, split.documents);
+            return Err((format!("{key}.duplicates"), reason));
+        }
         if next_document != split.documents {
             let reason = format!("{} but its shards hold {next_document}", split.documents);
             return Err((format!("{key}.documents"), reason));
         }
         Ok(())
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Whether a relative path of plain names stays inside its folder.

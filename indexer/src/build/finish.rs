@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hds::index::{DomainEntry, FileEntry, ShardEntry, Split, SplitEntry, TokenType};
 
+use super::duplicates::Splits;
 use super::error::BuildError;
-use super::shards::{ClosedShard, RecordFile, SplitPaths, SplitState};
+use super::shards::{ClosedShard, RecordFile, SplitPaths};
 use super::sums::ShardSums;
 use super::tables::write_tables;
 
@@ -25,12 +26,13 @@ struct Job<'s> {
     paths: &'s SplitPaths,
 }
 
-/// Writes the tables of all shards and gives the domains in the order of their names.
+/// Writes the tables of all shards, of splits with so many documents that occurred before, and gives the domains in the order of their names.
 ///
 /// # Errors
 /// If a file cannot be read or written.
 pub(super) fn finish(
-    splits: &[(SplitState, SplitPaths)],
+    splits: &Splits,
+    duplicates: &[u64],
     token_type: TokenType,
     threads: usize,
 ) -> Result<Vec<DomainEntry>, BuildError> {
@@ -83,7 +85,8 @@ pub(super) fn finish(
         })?;
     }
     let mut domains: BTreeMap<&str, DomainEntry> = BTreeMap::new();
-    for ((state, _), (mut entry, sums)) in splits.iter().zip(entries) {
+    for (((state, _), (mut entry, sums)), copies) in splits.iter().zip(entries).zip(duplicates) {
+        entry.duplicates = *copies;
         entry.documents = sums.documents;
         entry.tokens = sums.tokens;
         entry.bytes = sums.bytes;

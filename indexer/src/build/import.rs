@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::error::BuildError;
-use super::options::{BuildOptions, OnError};
+use super::options::{BuildOptions, Duplicates, OnError};
 use super::progress::Progress;
 use super::summary::BuildSummary;
 use super::{Build, build_whole, check, identity};
@@ -71,6 +71,7 @@ pub fn import(
         },
         valid_fraction: options.valid_fraction,
         on_error: options.on_error,
+        duplicates: Duplicates::Keep,
         shard_tokens: options.shard_tokens,
         threads: options.threads,
         restart: options.restart,

@@ -11,6 +11,7 @@
 
 mod collector;
 mod document;
+mod duplicates;
 mod error;
 mod finish;
 mod import;
@@ -43,7 +44,7 @@ pub(crate) use document::DocumentRecord;
 pub use error::BuildError;
 pub use import::{ImportOptions, import};
 pub use merge::{MergeError, MergeSummary, merge};
-pub use options::{BuildOptions, OnError};
+pub use options::{BuildOptions, Duplicates, OnError};
 pub use part::{PartSummary, build_part};
 pub use progress::{Advance, Progress, Silent};
 pub use summary::{BuildSummary, SkippedTotal, skipped_of, warnings_of};
@@ -52,9 +53,9 @@ use crate::input::{Cursor, Plan, PlanOptions, Reader, Split};
 use crate::tokenize::Tokenizer;
 pub(crate) use sums::ShardSums;
 
-use collector::Collector;
+use collector::{Collector, add_skip};
 use journal::{Identity, Journal, SourceState};
-use shards::Shards;
+use shards::{Shards, SplitPaths, SplitState};
 pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
@@ -95,6 +96,7 @@ fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
                 documents: total(&manifest, |s| s.documents),
                 tokens: total(&manifest, |s| s.tokens),
                 text_bytes: total(&manifest, |s| s.bytes),
+                duplicates: total(&manifest, |s| s.duplicates),
                 skipped: skipped_of(&manifest),
                 warnings: warnings_of(&manifest),
                 threads: options.threads,
@@ -102,6 +104,7 @@ fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
                 seconds,
                 text_bytes_this_run: advance.text_bytes,
                 megabytes_per_second: advance.text_bytes as f64 / 1e6 / seconds,
+                peak_memory_bytes: summary::peak_memory(),
                 resumed,
             })
         }
@@ -249,12 +252,17 @@ impl<'b> Build<'b> {
         if journal.is_none() {
             staging.clear()?;
         }
+        // Where copies are to be left out, the index is made from all documents at the end; a part keeps all.
+        let gathered = match options.duplicates {
+            Duplicates::Drop if !self.keeps_records => staging.all(),
+            _ => staging.index(),
+        };
         let records = if self.keeps_records {
             staging.index().join(part::RECORDS_FOLDER)
         } else {
             staging.records()
         };
-        for folder in [&staging.index(), &records] {
+        for folder in [&gathered, &records] {
             fs::create_dir_all(folder).map_err(|e| FileError::new("create", folder, e))?;
         }
         let input_bytes = Arc::new(AtomicU64::new(0));
@@ -271,12 +279,7 @@ impl<'b> Build<'b> {
                 .is_repeatable()
                 .then_some(options.checkpoint_every),
             input_bytes: input_bytes.clone(),
-            shards: Shards::new(
-                staging.index(),
-                records,
-                self.token_type,
-                options.shard_tokens,
-            ),
+            shards: Shards::new(gathered, records, self.token_type, options.shard_tokens),
             cursor: Cursor::default(),
             sources: Vec::new(),
             advance: Advance::default(),
@@ -336,9 +339,19 @@ impl<'b> Build<'b> {
 
     fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
         let sources = sources_of(self.plan, &collector.sources);
-        let splits = collector.shards.finish()?;
-        let domains = finish::finish(&splits, self.token_type, self.options.threads)?;
-        assemble(&self.identity, self.token_type, domains, sources)
+        let place_of = |source: usize, position| {
+            let kind = self.plan.sources[source].kind.record_kind();
+            kind.place_of(position)
+        };
+        Finish {
+            staging: collector.staging,
+            identity: &self.identity,
+            token_type: self.token_type,
+            duplicates: self.options.duplicates,
+            shard_tokens: self.options.shard_tokens,
+            threads: self.options.threads,
+        }
+        .run(collector.shards.finish()?, sources, &place_of)
     }
 }
 
@@ -351,6 +364,54 @@ fn sources_of(plan: &Plan, states: &[SourceState]) -> Vec<SourceEntry> {
         skipped: state.skipped.clone(),
     };
     plan.sources.iter().zip(states).map(entry).collect()
+}
+
+/// What makes an index of closed shards.
+struct Finish<'f> {
+    staging: &'f Staging,
+    identity: &'f Identity,
+    token_type: TokenType,
+    duplicates: Duplicates,
+    shard_tokens: u64,
+    threads: usize,
+}
+
+impl Finish<'_> {
+    /// Counts copies or leaves them out, writes the tables and gives the manifest; `place_of` says in words where a record of a source is.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, or nothing is left to train on.
+    fn run(
+        self,
+        mut splits: Vec<(SplitState, SplitPaths)>,
+        mut sources: Vec<SourceEntry>,
+        place_of: &dyn Fn(usize, u64) -> String,
+    ) -> Result<Manifest, BuildError> {
+        let staging = self.staging;
+        let mut copies = vec![0; splits.len()];
+        match self.duplicates {
+            Duplicates::Keep => copies = duplicates::count(&splits, &staging.duplicates())?,
+            Duplicates::Drop => {
+                let (kept, left_out) = duplicates::leave_out(
+                    &splits,
+                    &staging.duplicates(),
+                    (staging.index(), staging.kept()),
+                    self.token_type,
+                    self.shard_tokens,
+                )?;
+                splits = kept;
+                for (number, left_out) in left_out {
+                    let number = number as usize;
+                    let source = &mut sources[number];
+                    source.documents -= left_out.count;
+                    let place = place_of(number, left_out.first);
+                    add_skip(&mut source.skipped, "exact copy", left_out.count, place);
+                }
+            }
+        }
+        let domains = finish::finish(&splits, &copies, self.token_type, self.threads)?;
+        assemble(self.identity, self.token_type, domains, sources)
+    }
 }
 
 /// The manifest of an index.

@@ -18,6 +18,16 @@ pub enum OnError {
     Skip,
 }
 
+/// What happens with documents whose text is that of one before, byte by byte, in whatever domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duplicates {
+    /// They are indexed; the manifest counts them.
+    #[default]
+    Keep,
+    /// They are left out and counted so; the first copy of the input stays.
+    Drop,
+}
+
 /// Options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
@@ -37,6 +47,8 @@ pub struct BuildOptions {
     pub valid_fraction: f64,
     /// What happens with bad records.
     pub on_error: OnError,
+    /// What happens with exact copies.
+    pub duplicates: Duplicates,
     /// A shard is closed before the document that would take it over this many tokens.
     pub shard_tokens: u64,
     /// Threads that read, tokenise and write. The index does not depend on it.
@@ -72,6 +84,9 @@ impl BuildOptions {
             ("text_field".into(), json!(fields.text.to_string())),
             ("valid_fraction".into(), json!(self.valid_fraction)),
         ]);
+        if self.duplicates == Duplicates::Drop {
+            options.insert("duplicates".into(), json!("drop"));
+        }
         if !fields.text_extensions.names().is_empty() {
             let names = json!(fields.text_extensions.names());
             options.insert("text_extensions".into(), names);

@@ -9,7 +9,7 @@
 //!   records/domains/<domain>/<split>/00000.records a record a document
 //! ```
 //!
-//! Always holds: the documents and their order are those of the sources alone, so that parts joined in their order are one build. A part
+//! Always holds: the documents, exact copies among them, and their order are those of the sources alone, so that parts joined in their order are one build. A part
 //! is no index and holds perhaps no document; it goes on after an interruption as a build does.
 
 use std::fs::File;
@@ -30,7 +30,7 @@ use super::options::BuildOptions;
 use super::progress::Progress;
 use super::staging::Staging;
 use super::{Build, identity, plan, sources_of};
-use crate::input::{Part, Plan};
+use crate::input::{Part, Plan, RecordKind};
 use crate::tokenize::Tokenizer;
 
 /// Where the records of a part are.
@@ -57,6 +57,8 @@ pub(super) struct PartManifest {
     /// Sources before this part's.
     pub first_source: usize,
     pub sources: Vec<SourceEntry>,
+    /// What the records of each source are.
+    pub record_kinds: Vec<RecordKind>,
     pub splits: Vec<PartSplit>,
 }
 
@@ -209,6 +211,7 @@ fn close(
         identity,
         first_source,
         sources,
+        record_kinds: own.sources.iter().map(|s| s.kind.record_kind()).collect(),
         splits,
     })
 }
@@ -272,6 +275,11 @@ impl PartManifest {
         if Part::new(manifest.part, manifest.of).is_none() {
             let reason = format!("its part.json is of part {}/{}", manifest.part, manifest.of);
             return Err(refused(reason));
+        }
+        if manifest.record_kinds.len() != manifest.sources.len() {
+            return Err(refused(
+                "part.json: record_kinds and sources differ in number".into(),
+            ));
         }
         Ok(manifest)
     }

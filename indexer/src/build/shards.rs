@@ -5,7 +5,7 @@
 //! flushed; no file is held open, so the number of domains is not bounded by the system's limit. Memory: at most
 //! [`BUFFERED_BYTES`] for all domains together, and the counts of every shard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -122,11 +122,18 @@ impl Shards {
         }
     }
 
-    /// Cuts the files back to a noted state and goes on from it.
+    /// Cuts the files back to a noted state and goes on from it. What was written of other splits since is removed.
     ///
     /// # Errors
     /// If a file is missing or shorter than noted.
     pub fn restore(&mut self, states: Vec<SplitState>) -> Result<(), BuildError> {
+        let known: BTreeSet<String> = states
+            .iter()
+            .map(|state| domain_folder(&state.domain, state.split))
+            .collect();
+        for top in [&self.index, &self.records] {
+            remove_others(top, &known)?;
+        }
         for state in states {
             let paths = SplitPaths::new(&self.index, &self.records, &state.domain, state.split);
             let number = state.closed.len() as u64;
@@ -332,6 +339,33 @@ impl OpenSplit {
     }
 }
 
+/// Removes the folders of splits that are not known.
+fn remove_others(top: &Path, known: &BTreeSet<String>) -> Result<(), FileError> {
+    let names = |folder: &Path| -> Result<Vec<String>, FileError> {
+        let failed = |e| FileError::new("list", folder, e);
+        match fs::read_dir(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries
+                .map_err(failed)?
+                .map(|entry| Ok(entry.map_err(failed)?.file_name().to_string_lossy().into()))
+                .collect(),
+        }
+    };
+    for domain in names(&top.join("domains"))? {
+        let domain = format!("domains/{domain}");
+        for split in names(&top.join(&domain))? {
+            let folder = format!("{domain}/{split}");
+            if !known.contains(&folder) {
+                let path = top.join(folder);
+                fs::remove_dir_all(&path).map_err(|e| FileError::new("remove", &path, e))?;
+            }
+        }
+        // Where nothing is left of the domain; any other error is met again by who writes there.
+        let _ = fs::remove_dir(top.join(domain));
+    }
+    Ok(())
+}
+
 fn append_to(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     OpenOptions::new()
         .append(true)
@@ -404,5 +438,54 @@ impl Iterator for RecordFile {
             Ok(()) => Ok(DocumentRecord::read(&bytes)),
             Err(e) => Err(FileError::new("read", &self.path, e)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(domain: &str) -> Run {
+        Run {
+            domain: domain.into(),
+            split: Split::Train,
+            tokens: vec![7; 4],
+            documents: vec![DocumentRecord {
+                tokens: 2,
+                bytes: 1,
+                words: 1,
+                mtld: 1.0,
+                position: 0,
+                source: 0,
+                content_hash: [0; 16],
+            }],
+        }
+    }
+
+    #[test]
+    fn a_restored_state_knows_nothing_of_what_was_written_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = || {
+            let (index, records) = (folder.path().join("i"), folder.path().join("r"));
+            Shards::new(index, records, TokenType::U16, 100)
+        };
+        let mut shards = start();
+        shards.append(&run("web")).unwrap();
+        let noted = shards.checkpoint().unwrap();
+        // Written, but in no journal: more of a known domain, and one that was not known.
+        shards.append(&run("web")).unwrap();
+        shards.append(&run("code")).unwrap();
+        shards.checkpoint().unwrap();
+        drop(shards);
+
+        let mut shards = start();
+        shards.restore(noted).unwrap();
+        assert!(!folder.path().join("i/domains/code").exists());
+        shards.append(&run("code")).unwrap();
+        for (state, paths) in shards.finish().unwrap() {
+            let length = |path: PathBuf| fs::metadata(path).unwrap().len();
+            assert_eq!(length(paths.file(0, "tokens")), 4, "{}", state.domain);
+            assert_eq!(length(paths.records(0)), 60, "{}", state.domain);
+        }
     }
 }

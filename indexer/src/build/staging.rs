@@ -8,6 +8,8 @@
 //!   journal.json    the last place from which the build can go on
 //!   records/        document records, from which the tables are made
 //!   index/          what becomes the target, by one rename
+//!   all/            the shards with all documents, where copies are left out of index/, whose records are then in kept/
+//!   duplicates/     scratch files of the search for copies
 //! ```
 //!
 //! Always holds: the target is absent until it is whole. Leaves what is in the journal to [`super::journal`].
@@ -119,6 +121,21 @@ impl Staging {
         self.folder.join("records")
     }
 
+    /// The shards with all documents, where copies are to be left out of the index.
+    pub fn all(&self) -> PathBuf {
+        self.folder.join("all")
+    }
+
+    /// The records of the documents kept, where copies are left out.
+    pub fn kept(&self) -> PathBuf {
+        self.folder.join("kept")
+    }
+
+    /// Scratch files of the search for copies.
+    pub fn duplicates(&self) -> PathBuf {
+        self.folder.join("duplicates")
+    }
+
     /// The journal.
     pub fn journal(&self) -> PathBuf {
         self.folder.join("journal.json")
@@ -130,13 +147,14 @@ impl Staging {
     /// If something cannot be removed.
     pub fn clear(&self) -> Result<(), FileError> {
         // The journal first: without it the rest is worth nothing, with it it must be whole.
-        match fs::remove_file(self.journal()) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(FileError::new("remove", &self.journal(), e));
-            }
-            _ => {}
-        }
-        for folder in [self.index(), self.records()] {
+        self.remove_journal()?;
+        for folder in [
+            self.index(),
+            self.records(),
+            self.all(),
+            self.kept(),
+            self.duplicates(),
+        ] {
             match fs::remove_dir_all(&folder) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     return Err(FileError::new("remove", &folder, e));
@@ -145,6 +163,15 @@ impl Staging {
             }
         }
         Ok(())
+    }
+
+    fn remove_journal(&self) -> Result<(), FileError> {
+        match fs::remove_file(self.journal()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(FileError::new("remove", &self.journal(), e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes the staging folder and gives up the lock.
@@ -161,14 +188,20 @@ impl Staging {
     /// If the rename fails; everything then stays.
     pub fn publish(self) -> Result<(), FileError> {
         sync_folders(&self.index())?;
+        if self.all().exists() {
+            // Tells a published build's left-overs from an interrupted one's; see `remove_published`.
+            self.remove_journal()?;
+        }
         durable::publish_folder(&self.index(), &self.target)?;
         self.discard()
     }
 }
 
-/// Removes what is left where a build was killed between publishing and tidying up: a staging folder without an index.
+/// Removes what is left where a build was killed between publishing and tidying up: a staging folder without an index, and where
+/// copies were left out without a journal.
 fn remove_published(folder: &Path) {
-    if !folder.is_dir() || folder.join("index").exists() {
+    let goes_on = folder.join("all").exists() && folder.join("journal.json").exists();
+    if !folder.is_dir() || folder.join("index").exists() || goes_on {
         return;
     }
     let lock = OpenOptions::new()

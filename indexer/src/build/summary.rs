@@ -20,6 +20,8 @@ pub struct BuildSummary {
     pub tokens: u64,
     /// Bytes of text in both splits.
     pub text_bytes: u64,
+    /// Documents indexed whose text is that of an earlier one.
+    pub duplicates: u64,
     /// What was left out of all sources, one entry a reason.
     pub skipped: Vec<SkippedTotal>,
     /// What a user should look at.
@@ -34,6 +36,8 @@ pub struct BuildSummary {
     pub text_bytes_this_run: u64,
     /// 10^6 bytes of text a second in this run.
     pub megabytes_per_second: f64,
+    /// The most memory the process held, where the system tells.
+    pub peak_memory_bytes: Option<u64>,
     /// Whether an interrupted build was continued.
     pub resumed: bool,
 }
@@ -47,6 +51,14 @@ pub struct SkippedTotal {
     pub count: u64,
     /// The first place, with its source.
     pub first: String,
+}
+
+/// The most memory that this process held so far, in bytes; `None` where the system does not tell.
+pub(super) fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 /// Adds up what the sources of a manifest left out.
@@ -96,6 +108,15 @@ pub fn warnings_of(manifest: &Manifest) -> Vec<String> {
     );
     if manifest.domains.iter().all(|d| d.valid.documents == 0) {
         warnings.push("nothing is held out, so nothing can be evaluated".into());
+    }
+    let splits = manifest.domains.iter().flat_map(|d| [&d.train, &d.valid]);
+    let (copies, documents) = splits.fold((0, 0), |sum, split| {
+        (sum.0 + split.duplicates, sum.1 + split.documents)
+    });
+    if copies > 0 {
+        warnings.push(format!(
+            "{copies} of {documents} documents are exact copies of earlier ones (--duplicates drop leaves them out)"
+        ));
     }
     warnings
 }

@@ -177,7 +177,15 @@ impl<'o> Worker<'o> {
                 }
                 Ok(()) => {
                     let domain = named.as_deref().unwrap_or(&found.domain);
-                    self.document(&found.text, None, domain, block, position, product)
+                    let place = || {
+                        Place::Line {
+                            line: position + 1,
+                            byte: line_start,
+                        }
+                        .to_string()
+                    };
+                    let content = (found.text.as_str(), None);
+                    self.document(content, domain, block, position, place, product)
                         .map_err(|fault| (fault, 0))
                 }
             };
@@ -207,7 +215,8 @@ impl<'o> Worker<'o> {
                     DomainOfRecords::Named(name) => name,
                     DomainOfRecords::Field => utf8(rows.domain(row), &fields.domain)?,
                 };
-                self.document(text, None, domain, block, position, product)
+                let place = || Place::Row(position).to_string();
+                self.document((text, None), domain, block, position, place, product)
             });
             if let Err(fault) = outcome {
                 self.fault(fault, Place::Row(position), &block.path, "", product)?;
@@ -228,8 +237,12 @@ impl<'o> Worker<'o> {
                 Ok(text) => {
                     // A byte order mark is no part of the text.
                     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                    let done =
-                        self.document(text, None, &file.domain, block, file.position, product);
+                    let place = || match file.relative.as_str() {
+                        "" => Place::Whole.to_string(),
+                        relative => relative.to_owned(),
+                    };
+                    let (content, domain) = ((text, None), &file.domain);
+                    let done = self.document(content, domain, block, file.position, place, product);
                     (done, Place::Whole)
                 }
             };
@@ -263,7 +276,11 @@ impl<'o> Worker<'o> {
                 }),
                 None => self.options.tokenizer.decode(ids).map_err(Fault::from),
             }
-            .and_then(|text| self.document(&text, Some(ids), domain, block, position, product));
+            .and_then(|text| {
+                let place = || Place::Document(position).to_string();
+                let content = (text.as_str(), Some(ids));
+                self.document(content, domain, block, position, place, product)
+            });
             if let Err(fault) = outcome {
                 let place = Place::Document(position);
                 self.fault(fault, place, &block.path, "", product)?;
@@ -275,21 +292,16 @@ impl<'o> Worker<'o> {
     /// Takes a document, with its ids where they are known already.
     fn document(
         &mut self,
-        text: &str,
-        ids: Option<&[u32]>,
+        (text, ids): (&str, Option<&[u32]>),
         domain: &str,
         block: &Block,
         position: u64,
+        place: impl FnOnce() -> String,
         product: &mut Product,
     ) -> Result<(), Fault> {
         if text.is_empty() {
             // Nothing to train on; a document of its end alone would only teach the end to follow the end.
-            product.skip("empty text", || match block.payload {
-                Payload::Lines(_) => format!("line {}", position + 1),
-                Payload::Rows(_) => format!("row {position}"),
-                Payload::Tokens(_) => format!("document {position}"),
-                _ => format!("file {position}"),
-            });
+            product.skip("empty text", place);
             return Ok(());
         }
         let hash = blake3::hash(text.as_bytes());
@@ -391,13 +403,28 @@ fn append(
     vocabulary: u32,
     to: &mut Vec<u8>,
 ) -> Result<(), Fault> {
-    if let Some(&id) = ids.iter().find(|id| **id >= vocabulary) {
+    // Without an early end, in vector instructions.
+    let most = ids.iter().fold(0, |most, id| most.max(*id));
+    if most >= vocabulary {
+        let first = ids.iter().find(|id| **id >= vocabulary);
+        let id = first.copied().unwrap_or(most);
         return Err(Fault::TokenOutOfRange { id, vocabulary });
     }
+    let old = to.len();
+    to.resize(old + ids.len() * token_type.bytes() as usize, 0);
+    let to = &mut to[old..];
     match token_type {
         // Exact: u16 is chosen for vocabularies of at most 65,536 ids only.
-        TokenType::U16 => to.extend(ids.iter().flat_map(|id| (*id as u16).to_le_bytes())),
-        TokenType::U32 => to.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+        TokenType::U16 => {
+            for (to, id) in to.as_chunks_mut().0.iter_mut().zip(ids) {
+                *to = (*id as u16).to_le_bytes();
+            }
+        }
+        TokenType::U32 => {
+            for (to, id) in to.as_chunks_mut().0.iter_mut().zip(ids) {
+                *to = id.to_le_bytes();
+            }
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use hds_indexer::build::{
-    BuildError, BuildOptions, BuildSummary, OnError, PartSummary, build, build_part,
+    BuildError, BuildOptions, BuildSummary, Duplicates, OnError, PartSummary, build, build_part,
 };
 use hds_indexer::input::{DomainFrom, RecordFields, TextExtensions, expand, read_list};
 use hds_indexer::inspect::{Overview, grouped};
@@ -88,6 +88,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     on_error: OnErrorOption,
 
+    /// What to do with a document whose text is, byte by byte, that of an earlier one in any domain
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "keep")]
+    duplicates: DuplicatesOption,
+
     /// Also take files with this extension as text, a document each ('*' for all files)
     #[arg(long, value_name = "EXT")]
     text_extension: Vec<String>,
@@ -141,6 +145,14 @@ enum DomainFromOption {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum DuplicatesOption {
+    /// Index it; the manifest and the summary count it
+    Keep,
+    /// Leave it out and count it; takes the disk space of the tokens once more while it runs
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum OnErrorOption {
     /// End the build and name the place
     Stop,
@@ -179,6 +191,10 @@ impl Arguments {
                 0.0
             },
             on_error: self.on_error.into(),
+            duplicates: match self.duplicates {
+                DuplicatesOption::Keep => Duplicates::Keep,
+                DuplicatesOption::Drop => Duplicates::Drop,
+            },
             shard_tokens: self.shard_tokens,
             threads: self.threads.unwrap_or_else(cores),
             restart: self.restart,

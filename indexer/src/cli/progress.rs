@@ -1,4 +1,4 @@
-//! The progress bar, and the lines that stand for it where nobody watches.
+//! The progress bar; where nobody watches, notes alone.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hds_indexer::build::{Advance, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows a build's progress on stderr: a bar on a terminal, else a line at the start.
+/// Shows a build's progress on stderr: a bar on a terminal, else only what a user should know.
 pub(crate) struct Shown {
     bar: Option<ProgressBar>,
     started: Instant,
@@ -43,10 +43,7 @@ impl Progress for Shown {
                 bar.set_style(style(input_bytes > 0));
                 bar.enable_steady_tick(EVERY);
             }
-            None => eprintln!(
-                "reading {} bytes of input",
-                hds_indexer::inspect::grouped(input_bytes)
-            ),
+            None => {}
         }
     }
 

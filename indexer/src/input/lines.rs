@@ -15,6 +15,9 @@ use crate::record::Fault;
 /// Size of a block that holds more than one line.
 pub const BLOCK_BYTES: usize = 1 << 19;
 
+/// What a reader to the end may want beyond a block to see that it is the end.
+const READ_AHEAD_BYTES: usize = 1 << 10;
+
 /// Longest line that is read into memory.
 pub const LONGEST_LINE: usize = 1 << 30;
 
@@ -81,6 +84,8 @@ impl LineBlocks {
             self.drop_line();
         }
         let mut bytes = std::mem::take(&mut self.carried);
+        // At once, and with a little over, so that a usual block never moves while it grows.
+        bytes.reserve((self.block_bytes + READ_AHEAD_BYTES).saturating_sub(bytes.len()));
         let mut newline = memrchr(b'\n', &bytes);
         while !self.ended && (newline.is_none() || bytes.len() < self.block_bytes) {
             let old = bytes.len();

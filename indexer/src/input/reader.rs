@@ -18,7 +18,7 @@ use super::error::{InputError, Place};
 use super::format::TextExtensions;
 use super::lines::{LineBlock, LineBlocks};
 use super::megatron::MegatronFile;
-use super::plan::{DomainFrom, Plan, Source, SourceKind};
+use super::plan::{DomainFrom, Plan, Source, SourceKind, stamp};
 use super::rows::RowSource;
 use super::table::Table;
 use super::text::TextFiles;
@@ -97,7 +97,22 @@ impl<'p> Reader<'p> {
         }
         let open = self.open.as_mut()?;
         let (path, domain) = (open.path.clone(), open.domain.clone());
-        let payload = open.records.next_payload(&path, &mut self.cursor.record);
+        let mut payload = open.records.next_payload(&path, &mut self.cursor.record);
+        if matches!(payload, Payload::End)
+            && self.cursor.record != NOTHING_LEFT
+            && was_changed(source)
+        {
+            open.records = Records::Nothing;
+            self.cursor.record = NOTHING_LEFT;
+            payload = Payload::Fault {
+                error: InputError {
+                    path: source.path.clone(),
+                    place: Place::Whole,
+                    fault: Fault::Changed,
+                },
+                relative: String::new(),
+            };
+        }
         let number = self.cursor.source;
         if matches!(payload, Payload::End) {
             self.open = None;
@@ -233,6 +248,15 @@ impl<'p> Reader<'p> {
         texts.skip_to(start);
         Ok(texts)
     }
+}
+
+/// Whether a record file is not the one that the plan saw. Text files are read in one go each, the standard input has no stamp.
+fn was_changed(source: &Source) -> bool {
+    let kinds = matches!(
+        source.kind,
+        SourceKind::Lines(_) | SourceKind::Table | SourceKind::Arrow
+    );
+    kinds && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
 }
 
 /// Whether the first good record of a block has the domain's field.

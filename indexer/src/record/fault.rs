@@ -81,6 +81,11 @@ pub enum Fault {
         /// What the system says.
         why: String,
     },
+    /// The file is not what it was when the build began.
+    #[error(
+        "was changed or removed while it was read: what was taken of it may be neither the old nor the new"
+    )]
+    Changed,
     /// A source without a single document.
     #[error("holds no document")]
     NoDocument,
@@ -126,6 +131,7 @@ impl Fault {
             Self::Archive { .. } => "rest of a damaged archive",
             Self::Table { .. } => "rest of a damaged table",
             Self::Read { .. } => "unreadable",
+            Self::Changed => "changed while read",
             Self::NoDocument => "no document",
             Self::Tokenize(_) => "not tokenised",
             Self::UnknownToken { .. } => "unknown token",

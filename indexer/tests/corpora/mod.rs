@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
-use hds_indexer::build::{BuildError, BuildOptions, BuildSummary, OnError, Silent, build};
+use hds_indexer::build::{
+    BuildError, BuildOptions, BuildSummary, Duplicates, OnError, Silent, build,
+};
 use hds_indexer::input::{DomainFrom, RecordFields, TextExtensions};
 use hds_indexer::tokenize::{ByteTokenizer, Tokenizer};
 
@@ -46,6 +48,7 @@ impl Scratch {
             },
             valid_fraction: 0.0,
             on_error: OnError::Stop,
+            duplicates: Duplicates::Keep,
             shard_tokens: BuildOptions::SHARD_TOKENS,
             threads: 2,
             restart: false,
