@@ -5,15 +5,13 @@
 mod corpora;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;
 
 use corpora::{Scratch, domains, line, run, run_with, shared, texts, tokens};
 use hds_indexer::build::{
     BuildError, BuildOptions, BuildSummary, ImportOptions, OnError, Silent, import,
 };
-use hds_indexer::export::{ExportError, Selection, export_megatron};
+use hds_indexer::export::{Selection, export_megatron};
 use hds_indexer::input::MegatronName;
 use hds_indexer::tokenize::{ByteTokenizer, Tokenizer, TokenizerChoice, load};
 
@@ -421,87 +419,4 @@ fn ids_of_another_tokenizer_and_missing_files_are_named() {
     scratch.write("x.bin", "");
     let error = import_with(&twice, &ByteTokenizer).unwrap_err().to_string();
     assert!(error.contains("given twice"), "{error}");
-}
-
-#[test]
-fn an_export_holds_the_index_against_its_checksums() {
-    let scratch = Scratch::new();
-    scratch.write("a.jsonl", line("some text", "web"));
-    let options = scratch.options(&["a.jsonl"]);
-    run(&options).unwrap();
-    let out = scratch.path("out");
-    let export = |selection: &Selection| export_megatron(&options.target, selection, &out);
-    let unknown = Selection {
-        domains: vec!["law".into()],
-        split: None,
-    };
-    let error = export(&unknown).unwrap_err().to_string();
-    assert!(error.contains("law") && error.contains("web"), "{error}");
-    let nothing = Selection {
-        domains: vec![],
-        split: Some(hds::index::Split::Valid),
-    };
-    assert!(matches!(export(&nothing), Err(ExportError::Nothing { .. })));
-    let path = options.target.join("domains/web/train/00000.tokens");
-    let good = fs::read(&path).unwrap();
-    let mut bad = good.clone();
-    bad[3] ^= 1;
-    for (content, want) in [(&bad[..], "checksum"), (&good[1..], "bytes")] {
-        fs::write(&path, content).unwrap();
-        let error = export(&Selection::default()).unwrap_err().to_string();
-        assert!(
-            error.contains("00000.tokens") && error.contains(want),
-            "{error}"
-        );
-        assert!(!out.exists() && !scratch.path("out.building").exists());
-    }
-    fs::write(&path, &good).unwrap();
-    export(&Selection::default()).unwrap();
-    let error = export(&Selection::default()).unwrap_err().to_string();
-    assert!(error.contains("out exists"), "{error}");
-}
-
-fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hds-index"))
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-#[test]
-fn the_commands_export_and_import() {
-    let scratch = Scratch::new();
-    scratch.write("a.jsonl", line("some text", "web") + &line("more", "law"));
-    let folder = scratch.path("");
-    let good = |arguments: &[&str]| {
-        let output = hds_index(&folder, arguments);
-        assert!(
-            output.status.success(),
-            "{arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    };
-    good(&["build", "a.jsonl", "-o", "index", "--valid-fraction", "0"]);
-    let lines = good(&["export", "megatron", "index", "-o", "m"]);
-    assert_eq!(lines, "5 m/law_train\n10 m/web_train\n");
-    good(&[
-        "import",
-        "law=m/law_train",
-        "web=m/web_train.idx",
-        "-o",
-        "back",
-        "--valid-fraction",
-        "0",
-    ]);
-    assert_eq!(texts(&scratch.path("back"), "law", "train"), ["more"]);
-    let verified = good(&["verify", "back"]);
-    assert!(verified.starts_with("back is good"), "{verified}");
-    let output = hds_index(&folder, &["import", "absent", "-o", "x"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.code() == Some(1) && said.contains("absent.idx"),
-        "{said}"
-    );
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use corpora::{Scratch, files, line, run, shards};
 use hds_indexer::build::{
-    BuildError, BuildOptions, MergeError, MergeSummary, OnError, PartSummary, Silent, build_part,
-    merge,
+    BuildError, BuildOptions, Duplicates, MergeError, MergeSummary, OnError, PartSummary, Silent,
+    build_part, merge,
 };
 use hds_indexer::input::Part;
 use hds_indexer::tokenize::ByteTokenizer;
@@ -37,7 +37,11 @@ fn corpus(scratch: &Scratch) -> BuildOptions {
         "pile/c.jsonl",
         lines(300..330, |_| "law") + "{\"text\": 1}\n" + &lines(330..340, |_| "law"),
     );
-    scratch.write("pile/d.jsonl", lines(340..420, |i| ["code", "web"][i % 2]));
+    // Twenty copies of documents in the first file.
+    scratch.write(
+        "pile/d.jsonl",
+        lines(340..420, |i| ["code", "web"][i % 2]) + &lines(20..40, |_| "code"),
+    );
     scratch.write("val.jsonl", lines(420..450, |i| ["web", "law"][i % 2]));
     let mut options = scratch.options(&["pile"]);
     options.held_out = vec![scratch.path("val.jsonl")];
@@ -94,19 +98,27 @@ fn refusal(parts: &[PathBuf], scratch: &Scratch) -> String {
 #[test]
 fn joined_parts_are_one_build_for_any_number_of_parts() {
     let scratch = Scratch::new();
-    let options = corpus(&scratch);
-    run(&options).unwrap();
+    for (duplicates, documents) in [(Duplicates::Keep, 470), (Duplicates::Drop, 450)] {
+        let mut options = corpus(&scratch);
+        options.duplicates = duplicates;
+        compare_with_one_build(&scratch, &options, documents);
+    }
+}
+
+fn compare_with_one_build(scratch: &Scratch, options: &BuildOptions, documents: u64) {
+    run(options).unwrap();
     let whole = files(&options.target);
     let manifest = corpora::manifest(&options.target);
+    fs::remove_dir_all(&options.target).unwrap();
     // Shards end in the middle of a part, and parts in the middle of a shard.
     assert!(shards(&manifest, "web", "train").len() > 3);
     for of in [1, 2, 3, 5, 9] {
-        let mut parts = build_parts(&scratch, &options, of);
+        let mut parts = build_parts(scratch, options, of);
         parts.reverse();
-        let summary = join(&parts, &scratch).unwrap();
+        let summary = join(&parts, scratch).unwrap();
         assert_eq!(
             (summary.parts, summary.documents),
-            (of as usize, 450),
+            (of as usize, documents),
             "{of} parts"
         );
         let joined = files(&scratch.path("joined"));
@@ -118,6 +130,9 @@ fn joined_parts_are_one_build_for_any_number_of_parts() {
             assert!(joined[name] == *content, "{name} differs, {of} parts");
         }
         fs::remove_dir_all(scratch.path("joined")).unwrap();
+        parts
+            .iter()
+            .for_each(|part| fs::remove_dir_all(part).unwrap());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What people look at an index with: samples, statistics, the table of documents, and a tokenizer of their own.
+//! What people look at an index with: samples and statistics; and how inputs are named.
 
 #![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
@@ -9,15 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, UInt64Type};
-use corpora::{Scratch, line, run, run_with, texts};
+use corpora::{Scratch, line, run, texts};
 use hds::index::Split;
-use hds_indexer::export::{Selection, export_documents};
-use hds_indexer::sample::{SampleError, SampledDocument, sample};
+use hds_indexer::sample::{SampleError, SampledDocument, Selection, sample};
 use hds_indexer::stats::stats;
-use hds_indexer::tokenize::{ByteTokenizer, Tokenizer, TokenizerChoice, load};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use hds_indexer::tokenize::{ByteTokenizer, Tokenizer};
 
 fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hds-index"))
@@ -297,209 +293,6 @@ fn statistics_are_shown_as_tables_json_and_plots() {
     );
     let (_, said) = refused(&folder, &["stats", "index", "--domain", "books"]);
     assert!(said.contains("books") && said.contains("web"), "{said}");
-}
-
-#[test]
-fn the_document_table_is_one_parquet_file() {
-    let scratch = Scratch::new();
-    let index = index(&scratch);
-    let target = scratch.path("documents.parquet");
-    let summary = export_documents(&index, &Selection::default(), &target).unwrap();
-    assert_eq!(summary.documents, 120);
-    let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(&target).unwrap())
-        .unwrap()
-        .build()
-        .unwrap();
-    let (mut rows, mut tokens, mut mtld) = (0, 0, 0.0);
-    for batch in reader {
-        let batch = batch.unwrap();
-        let column = |name: &str| batch.column_by_name(name).unwrap().clone();
-        for row in 0..batch.num_rows() {
-            let (domain, split) = (column("domain"), column("split"));
-            let (domain, split) = (
-                domain.as_string::<i32>().value(row),
-                split.as_string::<i32>().value(row),
-            );
-            let document = column("document").as_primitive::<UInt64Type>().value(row);
-            let text = &texts(&index, domain, split)[document as usize];
-            assert_eq!(
-                column("bytes").as_primitive::<UInt64Type>().value(row),
-                text.len() as u64
-            );
-            assert_eq!(column("source").as_string::<i32>().value(row), "x.jsonl");
-            assert_eq!(
-                column("content_hash").as_fixed_size_binary().value(row),
-                &blake3::hash(text.as_bytes()).as_bytes()[..16]
-            );
-            tokens += column("tokens").as_primitive::<UInt64Type>().value(row);
-            mtld += column("mtld").as_primitive::<Float64Type>().value(row);
-            rows += 1;
-        }
-    }
-    let found = stats(&index, &Selection::default()).unwrap();
-    assert_eq!(
-        (rows, tokens as f64),
-        (120, (found.all.tokens.mean * 120.0).round())
-    );
-    assert!((mtld / 120.0 - found.all.mtld.mean).abs() < 1e-9);
-    let again = export_documents(&index, &Selection::default(), &target)
-        .unwrap_err()
-        .to_string();
-    assert!(again.contains("documents.parquet exists"), "{again}");
-    // A damaged table leaves no file behind.
-    fs::write(
-        index.join("domains/web/train/00000.documents.parquet"),
-        "PAR1",
-    )
-    .unwrap();
-    let other = scratch.path("other.parquet");
-    let error = export_documents(&index, &Selection::default(), &other)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("00000.documents.parquet"), "{error}");
-    assert!(!other.exists() && !scratch.path("other.parquet.partial").exists());
-}
-
-#[test]
-fn a_trained_tokenizer_serves_a_build() {
-    let scratch = Scratch::new();
-    let lines: String = (0..400)
-        .map(|i| line(&format!("The {i}th document tells of tokenizers, of trees and of naïve 世界 sentences.\n"), "web"))
-        .collect();
-    scratch.write("in/x.jsonl", &lines);
-    scratch.write(
-        "in/y.jsonl",
-        line(
-            "Another file with other words altogether: zebra zebra zebra.",
-            "law",
-        ),
-    );
-    let folder = scratch.path("");
-    let train = |output: &str, more: &[&str]| {
-        let arguments = [
-            &[
-                "train-tokenizer",
-                "in/*.jsonl",
-                "--vocabulary",
-                "340",
-                "-o",
-                output,
-                "--json",
-            ],
-            more,
-        ]
-        .concat();
-        let summary: serde_json::Value = serde_json::from_str(&good(&folder, &arguments)).unwrap();
-        summary
-    };
-    let summary = train("t.json", &["--special-token", "<|fim|>"]);
-    assert_eq!(
-        (&summary["vocabulary"], &summary["documents"]),
-        (&340.into(), &401.into())
-    );
-    train("again.json", &["--special-token", "<|fim|>"]);
-    assert_eq!(
-        fs::read(folder.join("t.json")).unwrap(),
-        fs::read(folder.join("again.json")).unwrap()
-    );
-    let few = train("few.json", &["--sample-bytes", "3000"]);
-    let few = few["text_bytes"].as_u64().unwrap();
-    assert!((2_000..4_000).contains(&few), "{few}");
-
-    let tokenizer = load(&TokenizerChoice::File {
-        path: folder.join("t.json"),
-        end_of_document: None,
-    })
-    .unwrap();
-    assert_eq!(
-        (
-            tokenizer.vocabulary(),
-            tokenizer.end_of_document(),
-            tokenizer.engine()
-        ),
-        (340, 0, "fastokens")
-    );
-    // Any text comes back, and words of the sample are few tokens.
-    let mut ids = Vec::new();
-    let hard = "zebra\u{0} \u{1f600} naïve 世界 <|fim|>\r\n\t  x";
-    tokenizer.encode_into(hard, &mut ids).unwrap();
-    assert_eq!(tokenizer.decode(&ids).unwrap(), hard);
-    assert!(ids.contains(&2), "the special token is id 2: {ids:?}");
-    ids.clear();
-    tokenizer.encode_into(" tokenizers", &mut ids).unwrap();
-    assert!(ids.len() <= 2, "{ids:?}");
-
-    let mut options = scratch.options(&["in"]);
-    options.target = scratch.path("index");
-    let built = run_with(&options, &*tokenizer).unwrap();
-    assert!(
-        built.tokens < built.text_bytes / 3,
-        "{} tokens",
-        built.tokens
-    );
-    let text = good(
-        &folder,
-        &["sample", "index", "-t", "t.json", "--domain", "law"],
-    );
-    assert!(
-        text.contains("zebra zebra zebra.") && text.contains("MTLD"),
-        "{text}"
-    );
-    let (_, said) = refused(&folder, &["sample", "index"]);
-    assert!(said.contains("built with the tokenizer \"t\""), "{said}");
-
-    for (arguments, want) in [
-        (
-            &[
-                "train-tokenizer",
-                "in",
-                "--vocabulary",
-                "100",
-                "-o",
-                "z.json",
-            ][..],
-            "--vocabulary is 100",
-        ),
-        (
-            &[
-                "train-tokenizer",
-                "in",
-                "--vocabulary",
-                "400",
-                "-o",
-                "t.json",
-            ],
-            "t.json exists",
-        ),
-        (
-            &[
-                "train-tokenizer",
-                "bad.jsonl",
-                "--vocabulary",
-                "400",
-                "-o",
-                "z.json",
-            ],
-            "bad.jsonl, line 2",
-        ),
-        (
-            &[
-                "train-tokenizer",
-                "empty.jsonl",
-                "--vocabulary",
-                "400",
-                "-o",
-                "z.json",
-            ],
-            "holds no text",
-        ),
-    ] {
-        scratch.write("bad.jsonl", line("x", "web") + "{\"text\": 1}\n");
-        scratch.write("empty.jsonl", "");
-        let (code, said) = refused(&folder, arguments);
-        assert!(code == 1 && said.contains(want), "{said}");
-        assert!(!folder.join("z.json").exists());
-    }
 }
 
 #[test]

@@ -19,12 +19,14 @@ use thiserror::Error;
 
 use super::document::DocumentRecord;
 use super::error::BuildError;
+use super::options::Duplicates;
 use super::part::{PartManifest, PartShard, RECORDS_FOLDER};
 use super::progress::{Advance, Progress};
 use super::shards::Shards;
 use super::staging::Staging;
 use super::work::Run;
-use super::{assemble, duplicates, finish, publish, total};
+use super::{Finish, publish, total};
+use crate::input::RecordKind;
 
 /// Bytes of tokens that go to the writers at once, unless a document has more.
 const RUN_BYTES: u64 = 1 << 20;
@@ -249,11 +251,18 @@ fn join(
         path: parts[0].folder.clone(),
         reason: "its part.json does not say how many tokens a shard has".into(),
     })?;
-    for folder in [staging.index(), staging.records()] {
+    let drops = identity.options.get("duplicates").and_then(|v| v.as_str()) == Some("drop");
+    // Copies are left out at the end, as one build does it.
+    let (duplicates, gathered) = if drops {
+        (Duplicates::Drop, staging.all())
+    } else {
+        (Duplicates::Keep, staging.index())
+    };
+    for folder in [gathered.clone(), staging.records()] {
         fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
     }
     let mut joiner = Joiner {
-        shards: Shards::new(staging.index(), staging.records(), token_type, shard_tokens),
+        shards: Shards::new(gathered, staging.records(), token_type, shard_tokens),
         token_bytes: token_type.bytes(),
         progress,
         interrupted,
@@ -286,12 +295,27 @@ fn join(
         }
     }
     progress.finishes();
-    let splits = joiner.shards.finish()?;
-    let copies = duplicates::count(&splits, &staging.duplicates())?;
-    let domains = finish::finish(&splits, &copies, token_type, threads, interrupted)?;
-    let domains = domains.ok_or_else(ended_early)?;
     let sources = parts.iter().flat_map(|p| p.manifest.sources.clone());
-    Ok(assemble(identity, token_type, domains, sources.collect())?)
+    let kinds: Vec<RecordKind> = parts
+        .iter()
+        .flat_map(|p| p.manifest.record_kinds.clone())
+        .collect();
+    let manifest = Finish {
+        staging,
+        identity,
+        token_type,
+        duplicates,
+        shard_tokens,
+        threads,
+        interrupted,
+        has_journal: false,
+    }
+    .run(
+        joiner.shards.finish()?,
+        sources.collect(),
+        &|source, position| kinds[source].place_of(position),
+    )?;
+    Ok(manifest)
 }
 
 fn ended_early() -> MergeError {

@@ -55,7 +55,7 @@ pub(crate) use sums::ShardSums;
 
 use collector::{Collector, add_skip};
 use journal::{Identity, Journal, SourceState};
-use shards::Shards;
+use shards::{Shards, SplitPaths, SplitState};
 pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
@@ -259,10 +259,10 @@ impl<'b> Build<'b> {
         if journal.is_none() {
             staging.clear()?;
         }
-        // Where copies are to be left out, the index is made from all documents at the end.
+        // Where copies are to be left out, the index is made from all documents at the end; a part keeps all.
         let gathered = match options.duplicates {
-            Duplicates::Keep => staging.index(),
-            Duplicates::Drop => staging.all(),
+            Duplicates::Drop if !self.keeps_records => staging.all(),
+            _ => staging.index(),
         };
         let records = if self.keeps_records {
             staging.index().join(part::RECORDS_FOLDER)
@@ -337,39 +337,22 @@ impl<'b> Build<'b> {
     }
 
     fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
-        let (staging, has_journal) = (collector.staging, collector.has_journal);
-        let mut splits = collector.shards.finish()?;
-        let mut states = collector.sources;
-        let mut copies = vec![0; splits.len()];
-        match self.options.duplicates {
-            Duplicates::Keep => copies = duplicates::count(&splits, &staging.duplicates())?,
-            Duplicates::Drop => {
-                let (kept, left_out) = duplicates::leave_out(
-                    &splits,
-                    &staging.duplicates(),
-                    (staging.index(), staging.kept()),
-                    self.token_type,
-                    self.options.shard_tokens,
-                )?;
-                splits = kept;
-                for (number, left_out) in left_out {
-                    let number = number as usize;
-                    states[number].documents -= left_out.count;
-                    let place = self.plan.sources[number].kind.place_of(left_out.first);
-                    add_skip(&mut states[number], "exact copy", left_out.count, place);
-                }
-            }
+        let sources = sources_of(self.plan, &collector.sources);
+        let place_of = |source: usize, position| {
+            let kind = self.plan.sources[source].kind.record_kind();
+            kind.place_of(position)
+        };
+        Finish {
+            staging: collector.staging,
+            identity: &self.identity,
+            token_type: self.token_type,
+            duplicates: self.options.duplicates,
+            shard_tokens: self.options.shard_tokens,
+            threads: self.options.threads,
+            interrupted: self.interrupted,
+            has_journal: collector.has_journal,
         }
-        let sources = sources_of(self.plan, &states);
-        let domains = finish::finish(
-            &splits,
-            &copies,
-            self.token_type,
-            self.options.threads,
-            self.interrupted,
-        )?;
-        let domains = domains.ok_or_else(|| ended_early(has_journal, staging))?;
-        assemble(&self.identity, self.token_type, domains, sources)
+        .run(collector.shards.finish()?, sources, &place_of)
     }
 }
 
@@ -395,6 +378,64 @@ fn sources_of(plan: &Plan, states: &[SourceState]) -> Vec<SourceEntry> {
         skipped: state.skipped.clone(),
     };
     plan.sources.iter().zip(states).map(entry).collect()
+}
+
+/// What makes an index of closed shards.
+struct Finish<'f> {
+    staging: &'f Staging,
+    identity: &'f Identity,
+    token_type: TokenType,
+    duplicates: Duplicates,
+    shard_tokens: u64,
+    threads: usize,
+    interrupted: &'f AtomicBool,
+    /// Whether an interrupted build can be gone on with.
+    has_journal: bool,
+}
+
+impl Finish<'_> {
+    /// Counts copies or leaves them out, writes the tables and gives the manifest; `place_of` says in words where a record of a source is.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, nothing is left to train on, or the user ends it.
+    fn run(
+        self,
+        mut splits: Vec<(SplitState, SplitPaths)>,
+        mut sources: Vec<SourceEntry>,
+        place_of: &dyn Fn(usize, u64) -> String,
+    ) -> Result<Manifest, BuildError> {
+        let staging = self.staging;
+        let mut copies = vec![0; splits.len()];
+        match self.duplicates {
+            Duplicates::Keep => copies = duplicates::count(&splits, &staging.duplicates())?,
+            Duplicates::Drop => {
+                let (kept, left_out) = duplicates::leave_out(
+                    &splits,
+                    &staging.duplicates(),
+                    (staging.index(), staging.kept()),
+                    self.token_type,
+                    self.shard_tokens,
+                )?;
+                splits = kept;
+                for (number, left_out) in left_out {
+                    let number = number as usize;
+                    let source = &mut sources[number];
+                    source.documents -= left_out.count;
+                    let place = place_of(number, left_out.first);
+                    add_skip(&mut source.skipped, "exact copy", left_out.count, place);
+                }
+            }
+        }
+        let domains = finish::finish(
+            &splits,
+            &copies,
+            self.token_type,
+            self.threads,
+            self.interrupted,
+        )?;
+        let domains = domains.ok_or_else(|| ended_early(self.has_journal, staging))?;
+        assemble(self.identity, self.token_type, domains, sources)
+    }
 }
 
 /// The manifest of an index.

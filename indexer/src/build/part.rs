@@ -9,7 +9,7 @@
 //!   records/domains/<domain>/<split>/00000.records a record a document
 //! ```
 //!
-//! Always holds: the documents and their order are those of the sources alone, so that parts joined in their order are one build. A part
+//! Always holds: the documents, exact copies among them, and their order are those of the sources alone, so that parts joined in their order are one build. A part
 //! is no index and holds perhaps no document; it goes on after an interruption as a build does.
 
 use std::fs::File;
@@ -26,11 +26,11 @@ use super::collector::Collector;
 use super::error::BuildError;
 use super::journal::Identity;
 use super::merge::MergeError;
-use super::options::{BuildOptions, Duplicates};
+use super::options::BuildOptions;
 use super::progress::Progress;
 use super::staging::Staging;
 use super::{Build, identity, plan, sources_of};
-use crate::input::{Part, Plan};
+use crate::input::{Part, Plan, RecordKind};
 use crate::tokenize::Tokenizer;
 
 /// Where the records of a part are.
@@ -57,6 +57,8 @@ pub(super) struct PartManifest {
     /// Sources before this part's.
     pub first_source: usize,
     pub sources: Vec<SourceEntry>,
+    /// What the records of each source are.
+    pub record_kinds: Vec<RecordKind>,
     pub splits: Vec<PartSplit>,
 }
 
@@ -124,13 +126,6 @@ pub fn build_part(
             option: "--shard",
             got: part.to_string(),
             want: "the standard input cannot be shared out, name files",
-        });
-    }
-    if options.duplicates == Duplicates::Drop {
-        return Err(BuildError::Option {
-            option: "--duplicates",
-            got: "drop".into(),
-            want: "keep is wanted where parts are built: a part does not know the others' documents",
         });
     }
     let mut of_whole = identity(options, tokenizer, &whole);
@@ -216,6 +211,7 @@ fn close(
         identity,
         first_source,
         sources,
+        record_kinds: own.sources.iter().map(|s| s.kind.record_kind()).collect(),
         splits,
     })
 }
@@ -279,6 +275,11 @@ impl PartManifest {
         if Part::new(manifest.part, manifest.of).is_none() {
             let reason = format!("its part.json is of part {}/{}", manifest.part, manifest.of);
             return Err(refused(reason));
+        }
+        if manifest.record_kinds.len() != manifest.sources.len() {
+            return Err(refused(
+                "part.json: record_kinds and sources differ in number".into(),
+            ));
         }
         Ok(manifest)
     }

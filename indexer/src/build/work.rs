@@ -184,7 +184,8 @@ impl<'o> Worker<'o> {
                         }
                         .to_string()
                     };
-                    self.document((&found.text, None), domain, block, position, place, product)
+                    let content = (found.text.as_str(), None);
+                    self.document(content, domain, block, position, place, product)
                         .map_err(|fault| (fault, 0))
                 }
             };
@@ -240,9 +241,8 @@ impl<'o> Worker<'o> {
                         "" => Place::Whole.to_string(),
                         relative => relative.to_owned(),
                     };
-                    let domain = &file.domain;
-                    let done =
-                        self.document((text, None), domain, block, file.position, place, product);
+                    let (content, domain) = ((text, None), &file.domain);
+                    let done = self.document(content, domain, block, file.position, place, product);
                     (done, Place::Whole)
                 }
             };
@@ -278,7 +278,8 @@ impl<'o> Worker<'o> {
             }
             .and_then(|text| {
                 let place = || Place::Document(position).to_string();
-                self.document((&text, Some(ids)), domain, block, position, place, product)
+                let content = (text.as_str(), Some(ids));
+                self.document(content, domain, block, position, place, product)
             });
             if let Err(fault) = outcome {
                 let place = Place::Document(position);

@@ -10,18 +10,15 @@ use hds_indexer::inspect::grouped;
 
 /// Give an index to other programs: the table of its documents, or its tokens.
 ///
-/// documents writes one Parquet file, a row a document, for DuckDB, polars or pandas: domain, split, number, place and number of tokens,
+/// `documents` writes one Parquet file, a row a document, for DuckDB, polars or pandas: domain, split, number, place and number of tokens,
 /// bytes, words, MTLD, source, position and hash of the text.
-/// megatron writes a folder with DOMAIN_SPLIT.bin and .idx for Megatron-LM and GPT-NeoX, a document a sequence, and prints a line for each:
-/// tokens, then the path as --data-path takes it.
+///
+/// `megatron` writes a folder with DOMAIN_SPLIT.bin and .idx for Megatron-LM and GPT-NeoX, a document a sequence, and prints a line for each:
+/// its number of tokens and its path as --data-path takes it.
 ///
 /// What is written appears under its name when it is whole; nothing that exists is overwritten.
-///
-/// Examples:
-///   hds-index export documents index -o documents.parquet
-///   hds-index export megatron index -o megatron --domain Github --domain Books --split train
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// What to export
     #[arg(value_enum)]
@@ -46,6 +43,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hds-index export documents index -o documents.parquet
+  hds-index export megatron index -o megatron --domain Github --domain Books --split train";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {

@@ -28,7 +28,9 @@ pub use lines::{BLOCK_BYTES, LONGEST_LINE, LineBlock};
 pub use megatron::{MegatronName, TokenBlock, of_fairseq};
 pub use named::{NameError, expand, read_list};
 pub use part::{Part, PartError};
-pub use plan::{DomainFrom, LeftOut, Plan, PlanError, PlanOptions, Source, SourceKind, Split};
+pub use plan::{
+    DomainFrom, LeftOut, Plan, PlanError, PlanOptions, RecordKind, Source, SourceKind, Split,
+};
 pub use reader::{Reader, RecordFields};
 pub use rows::RowBlock;
 pub use walk::walk_files;

@@ -252,8 +252,11 @@ impl<'p> Reader<'p> {
 
 /// Whether a record file is not the one that the plan saw. Text files are read in one go each, the standard input has no stamp.
 fn was_changed(source: &Source) -> bool {
-    matches!(source.kind, SourceKind::Lines(_) | SourceKind::Table)
-        && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
+    let kinds = matches!(
+        source.kind,
+        SourceKind::Lines(_) | SourceKind::Table | SourceKind::Arrow
+    );
+    kinds && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
 }
 
 /// Whether the first good record of a block has the domain's field.
