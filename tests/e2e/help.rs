@@ -7,7 +7,13 @@ fn help_texts_are_as_reviewed() {
     for (binary, command) in [
         ("hds-index", &[][..]),
         ("hds-index", &["build"]),
+        ("hds-index", &["export"]),
+        ("hds-index", &["import"]),
         ("hds-index", &["inspect"]),
+        ("hds-index", &["merge"]),
+        ("hds-index", &["sample"]),
+        ("hds-index", &["stats"]),
+        ("hds-index", &["train-tokenizer"]),
         ("hds-train", &[]),
         ("hds-train", &["run"]),
         ("hds-train", &["report"]),

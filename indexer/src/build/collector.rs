@@ -96,7 +96,12 @@ impl Collector<'_> {
         }
         self.advance.text_bytes += product.text_bytes;
         for skip in product.skipped {
-            add_skip(&mut self.sources[number], skip.kind, skip.count, skip.first);
+            add_skip(
+                &mut self.sources[number].skipped,
+                skip.kind,
+                skip.count,
+                skip.first,
+            );
         }
         if product.ends_source {
             self.end_source(number)?;
@@ -114,7 +119,12 @@ impl Collector<'_> {
                 ..SourceState::default()
             };
             for left in &source.left_out {
-                add_skip(&mut state, left.reason, left.count, left.first.clone());
+                add_skip(
+                    &mut state.skipped,
+                    left.reason,
+                    left.count,
+                    left.first.clone(),
+                );
             }
             self.sources.push(state);
         }
@@ -138,7 +148,12 @@ impl Collector<'_> {
                 fault,
             }));
         }
-        add_skip(state, fault.kind(), 1, Place::Whole.to_string());
+        add_skip(
+            &mut state.skipped,
+            fault.kind(),
+            1,
+            Place::Whole.to_string(),
+        );
         Ok(())
     }
 
@@ -157,10 +172,10 @@ impl Collector<'_> {
 }
 
 /// Counts what was left out of a source.
-pub(super) fn add_skip(state: &mut SourceState, reason: &str, count: u64, first: String) {
-    match state.skipped.iter_mut().find(|s| s.reason == reason) {
+pub(super) fn add_skip(skipped: &mut Vec<Skipped>, reason: &str, count: u64, first: String) {
+    match skipped.iter_mut().find(|s| s.reason == reason) {
         Some(known) => known.count += count,
-        None => state.skipped.push(Skipped {
+        None => skipped.push(Skipped {
             reason: reason.to_owned(),
             count,
             first,

@@ -49,7 +49,7 @@ impl Identity {
     }
 
     /// In words, how another identity differs.
-    fn difference(&self, other: &Self) -> Option<String> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         if self.tokenizer != other.tokenizer {
             return Some("another tokenizer".into());
         }

@@ -14,8 +14,11 @@ mod document;
 mod duplicates;
 mod error;
 mod finish;
+mod import;
 mod journal;
+mod merge;
 mod options;
+mod part;
 mod pipeline;
 mod progress;
 mod shards;
@@ -33,12 +36,16 @@ use std::time::Instant;
 
 use hds::durable::FileError;
 use hds::index::{
-    FORMAT_NAME, FORMAT_VERSION, MANIFEST_FILE, Manifest, SourceEntry, TokenType, TokenizerEntry,
+    DomainEntry, FORMAT_NAME, FORMAT_VERSION, MANIFEST_FILE, Manifest, SourceEntry, TokenType,
+    TokenizerEntry,
 };
 
 pub(crate) use document::DocumentRecord;
 pub use error::BuildError;
+pub use import::{ImportOptions, import};
+pub use merge::{MergeError, MergeSummary, merge};
 pub use options::{BuildOptions, Duplicates, OnError};
+pub use part::{PartSummary, build_part};
 pub use progress::{Advance, Progress, Silent};
 pub use summary::{BuildSummary, SkippedTotal, skipped_of, warnings_of};
 
@@ -47,9 +54,9 @@ use crate::tokenize::Tokenizer;
 pub(crate) use sums::ShardSums;
 
 use collector::{Collector, add_skip};
-use journal::{Identity, Journal};
-use shards::Shards;
-use staging::Staging;
+use journal::{Identity, Journal, SourceState};
+use shards::{Shards, SplitPaths, SplitState};
+pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
 /// Builds an index. Ends early, with [`BuildError::Interrupted`], when `interrupted` becomes true.
@@ -62,44 +69,29 @@ pub fn build(
     progress: &dyn Progress,
     interrupted: &AtomicBool,
 ) -> Result<BuildSummary, BuildError> {
+    let plan = plan(options)?;
+    let identity = identity(options, tokenizer, &plan);
+    let build = Build::new(options, &plan, identity, tokenizer, progress, interrupted);
+    build_whole(&build)
+}
+
+/// Builds everything of a plan.
+fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
     let started = Instant::now();
-    check(options)?;
-    let plan = Plan::new(
-        &options.inputs,
-        &options.held_out,
-        &PlanOptions {
-            text_extensions: options.fields.text_extensions.clone(),
-            skip_unknown: options.on_error == OnError::Skip,
-        },
-    )?;
-    let staging = Staging::enter(&options.target)?;
-    if let Some(why) = &staging.unlocked {
-        progress.note(&format!(
-            "this file system has no locks ({why}): see to it that no other build writes here"
-        ));
-    }
-    if options.restart {
-        staging.clear()?;
-    }
-    let build = Build {
-        options,
-        tokenizer,
-        progress,
-        interrupted,
-        plan: &plan,
-        identity: identity(options, tokenizer, &plan),
-        token_type: TokenType::for_vocabulary(tokenizer.vocabulary()),
-    };
+    let (options, tokenizer) = (build.options, build.tokenizer);
+    let staging = build.enter()?;
     let mut fresh = true;
-    match build.run(&staging, &mut fresh) {
+    let outcome = build.run(&staging, &mut fresh).and_then(|indexed| {
+        let advance = indexed.collector.advance;
+        Ok((build.finish(indexed.collector)?, advance, indexed.resumed))
+    });
+    match outcome {
         Ok((manifest, advance, resumed)) => {
-            manifest.save(&staging.index())?;
-            let (manifest, fingerprint) = Manifest::load(&staging.index())?;
-            staging.publish()?;
+            let (manifest, fingerprint) = publish(manifest, staging)?;
             let seconds = started.elapsed().as_secs_f64();
             Ok(BuildSummary {
                 index: options.target.clone(),
-                fingerprint: fingerprint.to_string(),
+                fingerprint,
                 domains: manifest.domains.len(),
                 documents: total(&manifest, |s| s.documents),
                 tokens: total(&manifest, |s| s.tokens),
@@ -124,6 +116,31 @@ pub fn build(
             Err(error)
         }
     }
+}
+
+/// The inputs of a build in their order.
+///
+/// # Errors
+/// An option out of its range, or an input that cannot be read, holds nothing, is of unknown format, or is given twice.
+pub fn plan(options: &BuildOptions) -> Result<Plan, BuildError> {
+    check(options)?;
+    let plan = Plan::new(
+        &options.inputs,
+        &options.held_out,
+        &PlanOptions {
+            text_extensions: options.fields.text_extensions.clone(),
+            skip_unknown: options.on_error == OnError::Skip,
+        },
+    )?;
+    Ok(plan)
+}
+
+/// Writes the manifest and gives the index its name; gives the manifest as read back, and its digest.
+fn publish(manifest: Manifest, staging: Staging) -> Result<(Manifest, String), BuildError> {
+    manifest.save(&staging.index())?;
+    let (manifest, fingerprint) = Manifest::load(&staging.index())?;
+    staging.publish()?;
+    Ok((manifest, fingerprint.to_string()))
 }
 
 fn total(manifest: &Manifest, of: impl Fn(&hds::index::SplitEntry) -> u64) -> u64 {
@@ -173,15 +190,56 @@ struct Build<'b> {
     plan: &'b Plan,
     identity: Identity,
     token_type: TokenType,
+    /// Whether the document records stay beside the tokens, instead of the tables made from them.
+    keeps_records: bool,
 }
 
-impl Build<'_> {
-    /// Everything up to the manifest; `fresh` is set to false once a journal lies in the staging folder.
-    fn run(
-        &self,
-        staging: &Staging,
+/// Everything read and written, but for the tables and the manifest.
+struct Indexed<'b> {
+    collector: Collector<'b>,
+    resumed: bool,
+}
+
+impl<'b> Build<'b> {
+    fn new(
+        options: &'b BuildOptions,
+        plan: &'b Plan,
+        identity: Identity,
+        tokenizer: &'b dyn Tokenizer,
+        progress: &'b dyn Progress,
+        interrupted: &'b AtomicBool,
+    ) -> Self {
+        Self {
+            options,
+            tokenizer,
+            progress,
+            interrupted,
+            plan,
+            identity,
+            token_type: TokenType::for_vocabulary(tokenizer.vocabulary()),
+            keeps_records: false,
+        }
+    }
+
+    fn enter(&self) -> Result<Staging, BuildError> {
+        let staging = Staging::enter(&self.options.target)?;
+        if let Some(why) = &staging.unlocked {
+            self.progress.note(&format!(
+                "this file system has no locks ({why}): see to it that no other build writes here"
+            ));
+        }
+        if self.options.restart {
+            staging.clear()?;
+        }
+        Ok(staging)
+    }
+
+    /// Everything up to the tables; `fresh` is set to false once a journal lies in the staging folder.
+    fn run<'s>(
+        &'s self,
+        staging: &'s Staging,
         fresh: &mut bool,
-    ) -> Result<(Manifest, Advance, bool), BuildError> {
+    ) -> Result<Indexed<'s>, BuildError> {
         let options = self.options;
         let journal = match Journal::load(staging, &self.identity) {
             Ok(journal) => journal,
@@ -194,13 +252,18 @@ impl Build<'_> {
         if journal.is_none() {
             staging.clear()?;
         }
-        // Where copies are to be left out, the index is made from all documents at the end.
+        // Where copies are to be left out, the index is made from all documents at the end; a part keeps all.
         let gathered = match options.duplicates {
-            Duplicates::Keep => staging.index(),
-            Duplicates::Drop => staging.all(),
+            Duplicates::Drop if !self.keeps_records => staging.all(),
+            _ => staging.index(),
         };
-        for folder in [gathered.clone(), staging.records()] {
-            fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
+        let records = if self.keeps_records {
+            staging.index().join(part::RECORDS_FOLDER)
+        } else {
+            staging.records()
+        };
+        for folder in [&gathered, &records] {
+            fs::create_dir_all(folder).map_err(|e| FileError::new("create", folder, e))?;
         }
         let input_bytes = Arc::new(AtomicU64::new(0));
         let resumed = journal.is_some();
@@ -216,12 +279,7 @@ impl Build<'_> {
                 .is_repeatable()
                 .then_some(options.checkpoint_every),
             input_bytes: input_bytes.clone(),
-            shards: Shards::new(
-                gathered,
-                staging.records(),
-                self.token_type,
-                options.shard_tokens,
-            ),
+            shards: Shards::new(gathered, records, self.token_type, options.shard_tokens),
             cursor: Cursor::default(),
             sources: Vec::new(),
             advance: Advance::default(),
@@ -276,17 +334,62 @@ impl Build<'_> {
         if collector.checkpoint_every.is_some() && collector.has_journal {
             collector.checkpoint()?;
         }
-        let advance = collector.advance;
-        let manifest = self.finish(collector)?;
-        Ok((manifest, advance, resumed))
+        Ok(Indexed { collector, resumed })
     }
 
     fn finish(&self, collector: Collector<'_>) -> Result<Manifest, BuildError> {
-        let staging = collector.staging;
-        let mut splits = collector.shards.finish()?;
-        let mut states = collector.sources;
+        let sources = sources_of(self.plan, &collector.sources);
+        let place_of = |source: usize, position| {
+            let kind = self.plan.sources[source].kind.record_kind();
+            kind.place_of(position)
+        };
+        Finish {
+            staging: collector.staging,
+            identity: &self.identity,
+            token_type: self.token_type,
+            duplicates: self.options.duplicates,
+            shard_tokens: self.options.shard_tokens,
+            threads: self.options.threads,
+        }
+        .run(collector.shards.finish()?, sources, &place_of)
+    }
+}
+
+/// The sources as the manifest names them.
+fn sources_of(plan: &Plan, states: &[SourceState]) -> Vec<SourceEntry> {
+    let entry = |(source, state): (&crate::input::Source, &SourceState)| SourceEntry {
+        name: source.name.clone(),
+        bytes: state.bytes,
+        documents: state.documents,
+        skipped: state.skipped.clone(),
+    };
+    plan.sources.iter().zip(states).map(entry).collect()
+}
+
+/// What makes an index of closed shards.
+struct Finish<'f> {
+    staging: &'f Staging,
+    identity: &'f Identity,
+    token_type: TokenType,
+    duplicates: Duplicates,
+    shard_tokens: u64,
+    threads: usize,
+}
+
+impl Finish<'_> {
+    /// Counts copies or leaves them out, writes the tables and gives the manifest; `place_of` says in words where a record of a source is.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, or nothing is left to train on.
+    fn run(
+        self,
+        mut splits: Vec<(SplitState, SplitPaths)>,
+        mut sources: Vec<SourceEntry>,
+        place_of: &dyn Fn(usize, u64) -> String,
+    ) -> Result<Manifest, BuildError> {
+        let staging = self.staging;
         let mut copies = vec![0; splits.len()];
-        match self.options.duplicates {
+        match self.duplicates {
             Duplicates::Keep => copies = duplicates::count(&splits, &staging.duplicates())?,
             Duplicates::Drop => {
                 let (kept, left_out) = duplicates::leave_out(
@@ -294,57 +397,59 @@ impl Build<'_> {
                     &staging.duplicates(),
                     (staging.index(), staging.kept()),
                     self.token_type,
-                    self.options.shard_tokens,
+                    self.shard_tokens,
                 )?;
                 splits = kept;
                 for (number, left_out) in left_out {
                     let number = number as usize;
-                    states[number].documents -= left_out.count;
-                    let place = self.plan.sources[number].kind.place_of(left_out.first);
-                    add_skip(&mut states[number], "exact copy", left_out.count, place);
+                    let source = &mut sources[number];
+                    source.documents -= left_out.count;
+                    let place = place_of(number, left_out.first);
+                    add_skip(&mut source.skipped, "exact copy", left_out.count, place);
                 }
             }
         }
-        let sources: Vec<SourceEntry> = self
-            .plan
-            .sources
-            .iter()
-            .zip(&states)
-            .map(|(source, state)| SourceEntry {
-                name: source.name.clone(),
-                bytes: state.bytes,
-                documents: state.documents,
-                skipped: state.skipped.clone(),
-            })
-            .collect();
-        let domains = finish::finish(&splits, &copies, self.token_type, self.options.threads)?;
-        let manifest = Manifest {
-            format: FORMAT_NAME.into(),
-            version: FORMAT_VERSION,
-            tokenizer: self.identity.tokenizer.clone(),
-            token_type: self.token_type,
-            domains,
-            sources,
-            options: self.identity.options.clone(),
-        };
-        let documents = total(&manifest, |s| s.documents);
-        if documents == 0 {
-            let skipped = skipped_of(&manifest);
-            let shown: Vec<String> = skipped
-                .iter()
-                .map(|s| format!("{} × {} (first: {})", s.count, s.reason, s.first))
-                .collect();
-            let more = if shown.is_empty() {
-                String::new()
-            } else {
-                format!("; left out: {}", shown.join(", "))
-            };
-            return Err(BuildError::NoDocument { more });
-        }
-        if manifest.domains.iter().all(|d| d.train.documents == 0) {
-            return Err(BuildError::NothingToTrain { documents });
-        }
-        manifest.check(std::path::Path::new(MANIFEST_FILE))?;
-        Ok(manifest)
+        let domains = finish::finish(&splits, &copies, self.token_type, self.threads)?;
+        assemble(self.identity, self.token_type, domains, sources)
     }
+}
+
+/// The manifest of an index.
+///
+/// # Errors
+/// If there is nothing to train on.
+fn assemble(
+    identity: &Identity,
+    token_type: TokenType,
+    domains: Vec<DomainEntry>,
+    sources: Vec<SourceEntry>,
+) -> Result<Manifest, BuildError> {
+    let manifest = Manifest {
+        format: FORMAT_NAME.into(),
+        version: FORMAT_VERSION,
+        tokenizer: identity.tokenizer.clone(),
+        token_type,
+        domains,
+        sources,
+        options: identity.options.clone(),
+    };
+    let documents = total(&manifest, |s| s.documents);
+    if documents == 0 {
+        let skipped = skipped_of(&manifest);
+        let shown: Vec<String> = skipped
+            .iter()
+            .map(|s| format!("{} × {} (first: {})", s.count, s.reason, s.first))
+            .collect();
+        let more = if shown.is_empty() {
+            String::new()
+        } else {
+            format!("; left out: {}", shown.join(", "))
+        };
+        return Err(BuildError::NoDocument { more });
+    }
+    if manifest.domains.iter().all(|d| d.train.documents == 0) {
+        return Err(BuildError::NothingToTrain { documents });
+    }
+    manifest.check(std::path::Path::new(MANIFEST_FILE))?;
+    Ok(manifest)
 }

@@ -24,7 +24,7 @@ use super::error::BuildError;
 
 /// The locked staging folder of one build.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     target: PathBuf,
     folder: PathBuf,
     // Held until this value is dropped.
@@ -87,6 +87,22 @@ impl Staging {
                 path: target.into(),
             });
         }
+        Ok(staging)
+    }
+
+    /// As [`Self::enter`], for work that does not go on after an interruption: what such work left is removed.
+    ///
+    /// # Errors
+    /// Also if an interrupted build lies there, which the user may want to go on with.
+    pub fn enter_anew(target: &Path) -> Result<Self, BuildError> {
+        let staging = Self::enter(target)?;
+        if staging.journal().exists() {
+            return Err(BuildError::OtherBuild {
+                staging: staging.folder,
+                what: "other inputs".into(),
+            });
+        }
+        staging.clear()?;
         Ok(staging)
     }
 

@@ -13,7 +13,7 @@ use super::document::DocumentRecord;
 use super::options::OnError;
 use crate::input::{
     Block, Cursor, DomainOfRecords, InputError, LineBlock, Payload, Place, RecordFields, RowBlock,
-    Split as SourceSplit, TextDocument,
+    Split as SourceSplit, TextDocument, TokenBlock,
 };
 use crate::lexical::LexicalMeter;
 use crate::record::{Fault, FieldPath, Found, read_object};
@@ -122,6 +122,7 @@ impl<'o> Worker<'o> {
             Payload::Lines(lines) => self.lines(&block, lines, &mut product),
             Payload::Rows(rows) => self.rows(&block, rows, &mut product),
             Payload::Texts(texts) => self.texts(&block, texts, &mut product),
+            Payload::Tokens(tokens) => self.tokens(&block, tokens, &mut product),
             Payload::End => {
                 product.ends_source = true;
                 Ok(())
@@ -183,7 +184,8 @@ impl<'o> Worker<'o> {
                         }
                         .to_string()
                     };
-                    self.document(&found.text, domain, block, position, place, product)
+                    let content = (found.text.as_str(), None);
+                    self.document(content, domain, block, position, place, product)
                         .map_err(|fault| (fault, 0))
                 }
             };
@@ -214,7 +216,7 @@ impl<'o> Worker<'o> {
                     DomainOfRecords::Field => utf8(rows.domain(row), &fields.domain)?,
                 };
                 let place = || Place::Row(position).to_string();
-                self.document(text, domain, block, position, place, product)
+                self.document((text, None), domain, block, position, place, product)
             });
             if let Err(fault) = outcome {
                 self.fault(fault, Place::Row(position), &block.path, "", product)?;
@@ -239,8 +241,8 @@ impl<'o> Worker<'o> {
                         "" => Place::Whole.to_string(),
                         relative => relative.to_owned(),
                     };
-                    let domain = &file.domain;
-                    let done = self.document(text, domain, block, file.position, place, product);
+                    let (content, domain) = ((text, None), &file.domain);
+                    let done = self.document(content, domain, block, file.position, place, product);
                     (done, Place::Whole)
                 }
             };
@@ -251,9 +253,46 @@ impl<'o> Worker<'o> {
         Ok(())
     }
 
+    /// Documents that are ids already: their text is what these decode to.
+    fn tokens(
+        &mut self,
+        block: &Block,
+        tokens: &TokenBlock,
+        product: &mut Product,
+    ) -> Result<(), InputError> {
+        let DomainOfRecords::Named(domain) = &block.domain else {
+            return Ok(());
+        };
+        let mut start = 0;
+        for (position, end) in (tokens.first_document..).zip(&tokens.ends) {
+            let ids = &tokens.ids[start..*end];
+            start = *end;
+            let ids = ids.strip_suffix(&[self.end_of_document]).unwrap_or(ids);
+            let outcome = match ids.iter().position(|id| *id >= self.vocabulary) {
+                Some(place) => Err(Fault::UnknownToken {
+                    place,
+                    id: ids[place],
+                    vocabulary: self.vocabulary,
+                }),
+                None => self.options.tokenizer.decode(ids).map_err(Fault::from),
+            }
+            .and_then(|text| {
+                let place = || Place::Document(position).to_string();
+                let content = (text.as_str(), Some(ids));
+                self.document(content, domain, block, position, place, product)
+            });
+            if let Err(fault) = outcome {
+                let place = Place::Document(position);
+                self.fault(fault, place, &block.path, "", product)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a document, with its ids where they are known already.
     fn document(
         &mut self,
-        text: &str,
+        (text, ids): (&str, Option<&[u32]>),
         domain: &str,
         block: &Block,
         position: u64,
@@ -274,7 +313,10 @@ impl<'o> Worker<'o> {
         let split = if held_out { Split::Valid } else { Split::Train };
         let run = run_of(product, domain, split)?;
         self.ids.clear();
-        self.options.tokenizer.encode_into(text, &mut self.ids)?;
+        match ids {
+            None => self.options.tokenizer.encode_into(text, &mut self.ids)?,
+            Some(ids) => self.ids.extend_from_slice(ids),
+        }
         self.ids.push(self.end_of_document);
         let lexical = self.meter.measure(text);
         let run = &mut product.runs[run];

@@ -1,29 +1,28 @@
 //! `hds-index build`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hds_indexer::build::{BuildError, BuildOptions, BuildSummary, Duplicates, OnError, build};
-use hds_indexer::input::{DomainFrom, RecordFields, TextExtensions};
+use hds_indexer::build::{
+    BuildError, BuildOptions, BuildSummary, Duplicates, OnError, PartSummary, build, build_part,
+};
+use hds_indexer::input::{DomainFrom, RecordFields, TextExtensions, expand, read_list};
 use hds_indexer::inspect::{Overview, grouped};
 use hds_indexer::record::FieldPath;
-use hds_indexer::tokenize::{EndOfDocument, TokenizerChoice, load};
+use hds_indexer::tokenize::{EndOfDocument, Tokenizer, TokenizerChoice, load};
 
 use super::progress::Shown;
-
-/// Ended by a signal, as shells report it for SIGINT.
-const INTERRUPTED: u8 = 130;
+use super::shard::ShardOption;
+use super::signal;
 
 /// Turn a corpus into an index.
 ///
-/// INPUT is a file, a folder, or - for JSON lines on the standard input (plain, zstd or gzip).
-/// Files are known by their names: .jsonl .json .ndjson (an object a line; also with .zst or .gz), .parquet, and
-/// text files (a document each). A folder is read with all below it, in the order of names. Text files beside
-/// record files, such as a README, are left out; hidden files too.
+/// INPUT is a file, a folder, a quoted pattern such as 'data/**/*.parquet', or - for JSON lines on the standard input (plain,
+/// zstd or gzip). Files are known by their names: .jsonl .json .ndjson (an object a line; also with .zst or .gz),
+/// .parquet, .arrow .feather .ipc (Arrow IPC, file or stream), and text files (a document each). A folder is read with all
+/// below it, in the order of names. Text files beside record files, such as a README, are left out; hidden files too.
 ///
 /// The domain of a document is the field meta.pile_set_name where the first record of its file has it, else the file's
 /// name without extensions. For text files it is the first folder below INPUT, else the name of the folder.
@@ -31,14 +30,21 @@ const INTERRUPTED: u8 = 130;
 /// The index appears under its name when it is whole; nothing that exists is overwritten. After an interruption
 /// run the same command again: it goes on where it was. Documents keep their order, and the same input and
 /// options give the same bytes, whatever the number of threads.
+///
+/// With --shard, n machines make a part each, which `hds-index merge` joins to the same bytes. Every machine gets the
+/// same inputs and options; a part takes whole files, so there is nothing to gain from more parts than files.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Files and folders to index, or - for the standard input
-    #[arg(required = true, value_name = "INPUT")]
+    /// Files, folders and patterns to index, or - for the standard input
+    #[arg(required_unless_present = "files_from", value_name = "INPUT")]
     inputs: Vec<PathBuf>,
 
-    /// The index folder to make; must not exist
+    /// Also index the files and folders in LIST, a path a line, behind the INPUTs (- reads the list from the standard input)
+    #[arg(long, value_name = "LIST")]
+    files_from: Vec<PathBuf>,
+
+    /// The index folder to make, or the part's with --shard; must not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
@@ -94,6 +100,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = BuildOptions::SHARD_TOKENS)]
     shard_tokens: u64,
 
+    /// Make part i of n only, for `hds-index merge`; auto takes both from a SLURM array, auto/n takes i from one with ids from
+    /// 0, or from the JOB_COMPLETION_INDEX of a Kubernetes job
+    #[arg(long, value_name = "i/n")]
+    shard: Option<ShardOption>,
+
     /// Discard what an interrupted build of the same target left
     #[arg(long)]
     restart: bool,
@@ -116,7 +127,10 @@ Examples:
   Parquet with the domain in a column:
     hds-index build data/*.parquet --text-field content --domain-field meta.source -t tokenizer.json -o index
   Bad records counted and left out:
-    zcat crawl.gz | hds-index build - --domain web --on-error skip -o index";
+    zcat crawl.gz | hds-index build - --domain web --on-error skip -o index
+  On eight machines of a SLURM cluster, and joined:
+    sbatch --array=0-7 --wrap 'hds-index build /data/pile --shard auto/8 -o /data/parts/$SLURM_ARRAY_TASK_ID'
+    hds-index merge /data/parts/* -o /data/index";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DomainFromOption {
@@ -139,7 +153,7 @@ enum DuplicatesOption {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnErrorOption {
+pub(super) enum OnErrorOption {
     /// End the build and name the place
     Stop,
     /// Leave the record out and count it in the manifest and the summary
@@ -147,7 +161,11 @@ enum OnErrorOption {
 }
 
 impl Arguments {
-    fn options(&self) -> BuildOptions {
+    fn options(&self) -> anyhow::Result<BuildOptions> {
+        let mut inputs = expand(&self.inputs)?;
+        for list in &self.files_from {
+            inputs.extend(read_list(list)?);
+        }
         let domain_from = match (self.domain_from, &self.domain, &self.domain_field) {
             (_, Some(name), _) => DomainFrom::Named(name.clone()),
             (Some(DomainFromOption::Auto), ..) => DomainFrom::Auto,
@@ -157,9 +175,9 @@ impl Arguments {
             (None, None, None) => DomainFrom::Auto,
         };
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        BuildOptions {
-            inputs: self.inputs.clone(),
-            held_out: self.valid.clone(),
+        Ok(BuildOptions {
+            inputs,
+            held_out: expand(&self.valid)?,
             target: self.output.clone(),
             fields: RecordFields {
                 text: self.text_field.clone(),
@@ -172,10 +190,7 @@ impl Arguments {
             } else {
                 0.0
             },
-            on_error: match self.on_error {
-                OnErrorOption::Stop => OnError::Stop,
-                OnErrorOption::Skip => OnError::Skip,
-            },
+            on_error: self.on_error.into(),
             duplicates: match self.duplicates {
                 DuplicatesOption::Keep => Duplicates::Keep,
                 DuplicatesOption::Drop => Duplicates::Drop,
@@ -185,53 +200,91 @@ impl Arguments {
             restart: self.restart,
             checkpoint_every: Duration::try_from_secs_f64(self.checkpoint_every)
                 .unwrap_or(BuildOptions::CHECKPOINT_EVERY),
+        })
+    }
+}
+
+impl From<OnErrorOption> for OnError {
+    fn from(option: OnErrorOption) -> Self {
+        match option {
+            OnErrorOption::Stop => Self::Stop,
+            OnErrorOption::Skip => Self::Skip,
         }
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let choice = match &arguments.tokenizer {
+/// Loads the tokenizer of a file, or the one of bytes; says on stderr where it is not the fastest.
+pub(super) fn load_tokenizer(
+    file: Option<&Path>,
+    end_of_document: Option<&str>,
+) -> anyhow::Result<Box<dyn Tokenizer>> {
+    let tokenizer = load(&match file {
         None => TokenizerChoice::Byte,
         Some(path) => TokenizerChoice::File {
-            path: path.clone(),
-            end_of_document: arguments
-                .end_of_document
-                .as_deref()
-                .map(EndOfDocument::from),
+            path: path.into(),
+            end_of_document: end_of_document.map(EndOfDocument::from),
         },
-    };
-    let tokenizer = load(&choice)?;
+    })?;
     if let Some(note) = tokenizer.note() {
         eprintln!("{note}");
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal ends the program at once; the journal is whole at any moment.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            INTERRUPTED.into(),
-            interrupted.clone(),
-        )?;
-        signal_hook::flag::register(signal, interrupted.clone())?;
-    }
-    let progress = Shown::new(arguments.json);
-    let outcome = build(&arguments.options(), &*tokenizer, &progress, &interrupted);
-    progress.clear();
-    match outcome {
-        Ok(summary) => {
-            show(arguments, &summary)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error @ BuildError::Interrupted { .. }) => {
-            eprintln!("{error}");
-            Ok(ExitCode::from(INTERRUPTED))
-        }
-        Err(error) => Err(error.into()),
-    }
+    Ok(tokenizer)
 }
 
-fn show(arguments: &Arguments, summary: &BuildSummary) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let options = arguments.options()?;
+    let end_of_document = arguments.end_of_document.as_deref();
+    let tokenizer = load_tokenizer(arguments.tokenizer.as_deref(), end_of_document)?;
+    let interrupted = signal::interrupted()?;
+    let progress = Shown::new(arguments.json);
+    let outcome = match arguments.shard {
+        None => build(&options, &*tokenizer, &progress, &interrupted).map(Done::Whole),
+        Some(shard) => {
+            let part = shard.part(|name| std::env::var(name).ok())?;
+            build_part(&options, part, &*tokenizer, &progress, &interrupted).map(Done::Part)
+        }
+    };
+    progress.clear();
+    match outcome {
+        Ok(Done::Whole(summary)) => show(arguments.json, &summary)?,
+        Ok(Done::Part(summary)) => show_part(arguments, &summary)?,
+        Err(error @ BuildError::Interrupted { .. }) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(signal::INTERRUPTED));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Done {
+    Whole(BuildSummary),
+    Part(PartSummary),
+}
+
+fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()> {
     if arguments.json {
+        return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
+    }
+    eprintln!(
+        "part {} of {}: indexed {} documents, {} tokens of {} sources in {:.1} s ({:.1} MB of text/s, {} threads, tokenised \
+         by {}) into {}; `hds-index merge` joins all parts",
+        summary.part,
+        summary.of,
+        grouped(summary.documents),
+        grouped(summary.tokens),
+        grouped(summary.sources as u64),
+        summary.seconds,
+        summary.megabytes_per_second,
+        summary.threads,
+        summary.engine,
+        summary.path.display(),
+    );
+    Ok(())
+}
+
+pub(super) fn show(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
+    if json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }
     super::print(&Overview::load(&summary.index)?.to_text())?;

@@ -4,8 +4,16 @@
 //! is wrong; with 130 where a signal ended it.
 
 mod build;
+mod export;
+mod import;
 mod inspect;
+mod merge;
 mod progress;
+mod sample;
+mod shard;
+mod signal;
+mod stats;
+mod train_tokenizer;
 mod verify;
 
 use std::process::ExitCode;
@@ -26,14 +34,26 @@ struct Arguments {
 #[allow(clippy::large_enum_variant)] // one value in a process
 enum Command {
     Build(build::Arguments),
+    Export(export::Arguments),
+    Import(import::Arguments),
     Inspect(inspect::Arguments),
+    Merge(merge::Arguments),
+    Sample(sample::Arguments),
+    Stats(stats::Arguments),
+    TrainTokenizer(train_tokenizer::Arguments),
     Verify(verify::Arguments),
 }
 
 pub(crate) fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Build(arguments) => build::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Merge(arguments) => merge::run(&arguments),
+        Command::Sample(arguments) => sample::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
+        Command::TrainTokenizer(arguments) => train_tokenizer::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
     };
     match outcome {

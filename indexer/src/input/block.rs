@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::InputError;
 use super::lines::LineBlock;
+use super::megatron::TokenBlock;
 use super::plan::Split;
-use super::table::RowBlock;
+use super::rows::RowBlock;
 
 /// A place between two records of the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -70,6 +71,8 @@ pub enum Payload {
     Lines(LineBlock),
     /// Rows of a table.
     Rows(RowBlock),
+    /// Documents that are ids already.
+    Tokens(TokenBlock),
     /// Whole files.
     Texts(Vec<TextDocument>),
     /// Something wrong; `relative` as in [`TextDocument`].
@@ -89,6 +92,7 @@ impl Payload {
         match self {
             Self::Lines(block) => block.bytes.capacity(),
             Self::Rows(block) => block.weight(),
+            Self::Tokens(tokens) => 4 * tokens.ids.capacity(),
             Self::Texts(texts) => texts.iter().map(|t| t.bytes.capacity()).sum(),
             Self::Fault { .. } | Self::End => 0,
         }

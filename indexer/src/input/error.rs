@@ -21,6 +21,8 @@ pub enum Place {
     },
     /// A row of a table, from 0.
     Row(u64),
+    /// A document of a Megatron dataset, from 0.
+    Document(u64),
     /// A byte of a text file, from 0.
     Byte(u64),
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Place {
             Self::Whole => f.write_str("the whole"),
             Self::Line { line, byte } => write!(f, "line {line}, byte {byte}"),
             Self::Row(row) => write!(f, "row {row}"),
+            Self::Document(document) => write!(f, "document {document}"),
             Self::Byte(byte) => write!(f, "byte {byte}"),
         }
     }

@@ -21,12 +21,15 @@ pub enum Format {
     Lines(Compression),
     /// A table, a record a row.
     Parquet,
+    /// A table in Arrow's IPC file or stream format, a record a row.
+    Arrow,
     /// Text, one document.
     Text,
 }
 
 /// The record formats as messages name them.
-pub const RECORD_FORMATS: &str = ".jsonl .json .ndjson (also with .zst or .gz), .parquet";
+pub const RECORD_FORMATS: &str =
+    ".jsonl .json .ndjson (also with .zst or .gz), .parquet, .arrow .feather .ipc";
 
 const LINES: [&str; 3] = ["jsonl", "json", "ndjson"];
 
@@ -75,6 +78,7 @@ pub fn format_of<'n>(name: &'n str, also_text: &TextExtensions) -> Option<(Forma
     let compression = match last? {
         "zst" | "zstd" => Compression::Zstd,
         "gz" | "gzip" => Compression::Gzip,
+        "arrow" | "arrows" | "feather" | "ipc" => return Some((Format::Arrow, stem)),
         "parquet" | "pq" => return Some((Format::Parquet, stem)),
         e if LINES.contains(&e) => return Some((Format::Lines(Compression::None), stem)),
         e if TEXT.contains(&e) => return Some((Format::Text, stem)),
@@ -115,6 +119,8 @@ mod tests {
             ("00.zst", lines(Compression::Zstd), "00"),
             ("x.json", lines(Compression::None), "x"),
             ("t.parquet", Some(Format::Parquet), "t"),
+            ("t.arrow", Some(Format::Arrow), "t"),
+            ("t.Feather", Some(Format::Arrow), "t"),
             ("read.me.md", Some(Format::Text), "read.me"),
             ("x.tar.gz", None, ""),
             ("x.txt.gz", None, ""),

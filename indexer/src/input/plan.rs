@@ -8,6 +8,7 @@ use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::format::{Compression, Format, RECORD_FORMATS, TextExtensions, format_of};
@@ -43,8 +44,12 @@ pub enum Split {
 pub enum SourceKind {
     /// A file with a JSON object a line.
     Lines(Compression),
-    /// A file with a table.
+    /// A Parquet file.
     Table,
+    /// An Arrow IPC file or stream.
+    Arrow,
+    /// The `.idx` of a Megatron dataset, its `.bin` beside it.
+    Megatron,
     /// A text file.
     TextFile,
     /// All text files below a folder.
@@ -56,12 +61,39 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// A record's number, as document tables have it, in words: "line 3" counts from 1, as messages do, rows and files from 0.
-    pub fn place_of(&self, position: u64) -> String {
+    /// What its records are.
+    pub fn record_kind(&self) -> RecordKind {
         match self {
-            Self::Lines(_) | Self::StandardInput => format!("line {}", position + 1),
-            Self::Table => format!("row {position}"),
-            Self::TextFile | Self::TextFolder | Self::Nothing => format!("file {position}"),
+            Self::Lines(_) | Self::StandardInput => RecordKind::Line,
+            Self::Table | Self::Arrow => RecordKind::Row,
+            Self::Megatron => RecordKind::Document,
+            Self::TextFile | Self::TextFolder | Self::Nothing => RecordKind::File,
+        }
+    }
+}
+
+/// What the records of a source are, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordKind {
+    /// Lines.
+    Line,
+    /// Rows of a table.
+    Row,
+    /// Documents of a dataset.
+    Document,
+    /// Files.
+    File,
+}
+
+impl RecordKind {
+    /// A record's number, as document tables have it, in words: "line 3" counts from 1, as messages do, the others from 0.
+    pub fn place_of(self, position: u64) -> String {
+        match self {
+            Self::Line => format!("line {}", position + 1),
+            Self::Row => format!("row {position}"),
+            Self::Document => format!("document {position}"),
+            Self::File => format!("file {position}"),
         }
     }
 }
@@ -380,6 +412,7 @@ fn kind_of(format: Format) -> SourceKind {
     match format {
         Format::Lines(compression) => SourceKind::Lines(compression),
         Format::Parquet => SourceKind::Table,
+        Format::Arrow => SourceKind::Arrow,
         Format::Text => SourceKind::TextFile,
     }
 }

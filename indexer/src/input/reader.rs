@@ -11,12 +11,15 @@ use std::sync::atomic::AtomicU64;
 
 use memchr::memchr_iter;
 
+use super::arrow_file::ArrowFile;
 use super::block::{Block, Cursor, DomainOfRecords, Payload};
 use super::decode;
 use super::error::{InputError, Place};
 use super::format::TextExtensions;
 use super::lines::{LineBlock, LineBlocks};
+use super::megatron::MegatronFile;
 use super::plan::{DomainFrom, Plan, Source, SourceKind, stamp};
+use super::rows::RowSource;
 use super::table::Table;
 use super::text::TextFiles;
 use crate::record::{Fault, FieldPath, Found, read_object};
@@ -61,7 +64,8 @@ enum Records {
         looked_at: VecDeque<LineResult>,
         rest: LineBlocks,
     },
-    Rows(Table),
+    Rows(Box<dyn RowSource>),
+    Tokens(Box<MegatronFile>),
     Texts(TextFiles),
     Nothing,
     Failed(Fault),
@@ -149,7 +153,13 @@ impl<'p> Reader<'p> {
             SourceKind::StandardInput => decode::standard_input(&self.count)
                 .map_err(|e| decode::fault_of(&e))
                 .map(|bytes| self.lines(LineBlocks::new(bytes), fixed, source, start)),
-            SourceKind::Table => self.table(fixed, source, start),
+            SourceKind::Table | SourceKind::Arrow => self.table(fixed, source, start),
+            SourceKind::Megatron => {
+                MegatronFile::open(&source.path, start, &self.count).map(|file| {
+                    let domain = fixed.unwrap_or_else(|| named(&source.file_domain));
+                    (Records::Tokens(Box::new(file)), domain)
+                })
+            }
             SourceKind::TextFile | SourceKind::TextFolder => self
                 .texts(source, start)
                 .map(|texts| (Records::Texts(texts), named(&source.folder_domain))),
@@ -208,7 +218,12 @@ impl<'p> Reader<'p> {
             Some(DomainOfRecords::Field) => Some((&fields.domain, true)),
             Some(DomainOfRecords::Named(_)) => None,
         };
-        let table = Table::open(&source.path, &fields.text, wanted, start, &self.count)?;
+        let (path, text, count) = (&source.path, &fields.text, &self.count);
+        let table: Box<dyn RowSource> = if source.kind == SourceKind::Arrow {
+            Box::new(ArrowFile::open(path, text, wanted, start, count)?)
+        } else {
+            Box::new(Table::open(path, text, wanted, start, count)?)
+        };
         let domain = fixed.unwrap_or_else(|| {
             if table.has_domain() {
                 DomainOfRecords::Field
@@ -237,8 +252,11 @@ impl<'p> Reader<'p> {
 
 /// Whether a record file is not the one that the plan saw. Text files are read in one go each, the standard input has no stamp.
 fn was_changed(source: &Source) -> bool {
-    matches!(source.kind, SourceKind::Lines(_) | SourceKind::Table)
-        && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
+    let kinds = matches!(
+        source.kind,
+        SourceKind::Lines(_) | SourceKind::Table | SourceKind::Arrow
+    );
+    kinds && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
 }
 
 /// Whether the first good record of a block has the domain's field.
@@ -325,6 +343,19 @@ impl Records {
                 match next {
                     Ok(None) => Payload::End,
                     Ok(Some(rows)) => Payload::Rows(rows),
+                    Err(fault) => fault_at(place, fault, String::new()),
+                }
+            }
+            Self::Tokens(file) => {
+                let place = Place::Document(file.next_document());
+                let next = file.next_block();
+                *record = match &next {
+                    Ok(_) => file.next_document(),
+                    Err(_) => NOTHING_LEFT,
+                };
+                match next {
+                    Ok(None) => Payload::End,
+                    Ok(Some(tokens)) => Payload::Tokens(tokens),
                     Err(fault) => fault_at(place, fault, String::new()),
                 }
             }

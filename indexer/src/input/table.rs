@@ -8,9 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -19,76 +16,11 @@ use parquet::basic::Type as Physical;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::lines::BLOCK_BYTES;
+use super::rows::{RowBlock, RowSource};
 use crate::record::{Fault, FieldPath};
 
 /// Most rows of a block; fewer where the texts are long.
 const MOST_ROWS: usize = 256;
-
-/// A column of strings, possibly inside others.
-#[derive(Debug)]
-struct Column {
-    /// The column and the structures around it, from the outside in.
-    levels: Vec<ArrayRef>,
-}
-
-impl Column {
-    fn find(batch: &RecordBatch, path: &[String]) -> Option<Self> {
-        let (first, rest) = path.split_first()?;
-        let mut levels = vec![batch.column_by_name(first)?.clone()];
-        for name in rest {
-            let inner = levels
-                .last()?
-                .as_struct_opt()?
-                .column_by_name(name)?
-                .clone();
-            levels.push(inner);
-        }
-        let is_string = |t: &DataType| matches!(t, DataType::Utf8 | DataType::Binary);
-        is_string(levels.last()?.data_type()).then_some(Self { levels })
-    }
-
-    fn get(&self, row: usize) -> Option<&[u8]> {
-        if self.levels.iter().any(|level| level.is_null(row)) {
-            return None;
-        }
-        let leaf = self.levels.last()?;
-        match leaf.data_type() {
-            DataType::Utf8 => Some(leaf.as_string::<i32>().value(row).as_bytes()),
-            _ => Some(leaf.as_binary::<i32>().value(row)),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        self.levels.last().map_or(0, |l| l.get_array_memory_size())
-    }
-}
-
-/// Rows in order.
-#[derive(Debug)]
-pub struct RowBlock {
-    /// Number of the first row in the file, from 0.
-    pub first_row: u64,
-    /// Number of rows.
-    pub rows: usize,
-    text: Column,
-    domain: Option<Column>,
-}
-
-impl RowBlock {
-    /// The text of a row, unless it is null.
-    pub fn text(&self, row: usize) -> Option<&[u8]> {
-        self.text.get(row)
-    }
-
-    /// The domain of a row, unless it is null or not wanted.
-    pub fn domain(&self, row: usize) -> Option<&[u8]> {
-        self.domain.as_ref()?.get(row)
-    }
-
-    pub(super) fn weight(&self) -> usize {
-        self.text.bytes() + self.domain.as_ref().map_or(0, Column::bytes)
-    }
-}
 
 /// An open file.
 pub(super) struct Table {
@@ -153,19 +85,18 @@ impl Table {
             failed: false,
         })
     }
+}
 
-    /// Whether the file has the domain's column and it is read.
-    pub fn has_domain(&self) -> bool {
+impl RowSource for Table {
+    fn has_domain(&self) -> bool {
         self.domain.is_some()
     }
 
-    /// Rows behind the reader.
-    pub fn next_row(&self) -> u64 {
+    fn next_row(&self) -> u64 {
         self.next_row
     }
 
-    /// The next rows, or `None` at the end. After an error the file is at its end.
-    pub fn next_block(&mut self) -> Result<Option<RowBlock>, Fault> {
+    fn next_block(&mut self) -> Result<Option<RowBlock>, Fault> {
         if self.failed {
             return Ok(None);
         }
@@ -189,18 +120,7 @@ impl Table {
         self.count
             .fetch_add(read.saturating_sub(self.counted), Ordering::Relaxed);
         self.counted = read.max(self.counted);
-        let column = |path: &[String]| {
-            Column::find(&batch, path).ok_or_else(|| Fault::FieldType {
-                field: path.join("."),
-                got: "no column of strings",
-            })
-        };
-        Ok(Some(RowBlock {
-            first_row,
-            rows: batch.num_rows(),
-            text: column(&self.text)?,
-            domain: self.domain.as_deref().map(column).transpose()?,
-        }))
+        RowBlock::new(&batch, first_row, &self.text, self.domain.as_deref()).map(Some)
     }
 }
 

@@ -92,6 +92,18 @@ pub enum Fault {
     /// The tokenizer refused the text.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
+    /// An id that the tokenizer does not have.
+    #[error(
+        "token {place} has the id {id}, the tokenizer has {vocabulary} ids; is it the tokenizer that the ids are of?"
+    )]
+    UnknownToken {
+        /// The token in its document, from 0.
+        place: usize,
+        /// The id; 4294967295 stands for a negative one too.
+        id: u32,
+        /// Ids are below this.
+        vocabulary: u32,
+    },
     /// The tokenizer gave an id that it says it does not have.
     #[error("the tokenizer gave the id {id}, its vocabulary has {vocabulary} ids")]
     TokenOutOfRange {
@@ -122,6 +134,7 @@ impl Fault {
             Self::Changed => "changed while read",
             Self::NoDocument => "no document",
             Self::Tokenize(_) => "not tokenised",
+            Self::UnknownToken { .. } => "unknown token",
             Self::TokenOutOfRange { .. } => "token out of range",
         }
     }

@@ -20,6 +20,11 @@ pub struct FieldPathError {
 }
 
 impl FieldPath {
+    /// The usual field of the text: `text`.
+    pub fn text() -> Self {
+        Self(vec!["text".into()])
+    }
+
     /// The names from the outside in; at least one, none empty.
     pub fn parts(&self) -> &[String] {
         &self.0

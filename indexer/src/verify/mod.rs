@@ -5,7 +5,7 @@
 //! shards and the manifest's counts and summaries; files that do not belong. Memory: a few batches a thread.
 
 mod shard;
-mod tables;
+pub(crate) mod tables;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
@@ -28,6 +29,23 @@ fn content(path: &Path, reason: impl ToString) -> IndexError {
         path: path.into(),
         reason: reason.to_string(),
     }
+}
+
+/// Runs what reads a table: the readers are others' code, and the file may be made to trip them.
+///
+/// # Errors
+/// Its own; and where it panics, that the table cannot be read.
+pub(crate) fn guarded<T, E: From<IndexError>>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(content(
+            path,
+            "a table is malformed so badly that its reader gave up",
+        )
+        .into())
+    })
 }
 
 /// Checks that columns have the names, types and order of a schema and hold no nulls.
@@ -57,7 +75,7 @@ fn check_columns(path: &Path, batch: &RecordBatch, want: &Schema) -> Result<(), 
 }
 
 /// `(token_offset, mtld)` of the run-time table.
-pub(super) struct RuntimeRows {
+pub(crate) struct RuntimeRows {
     path: PathBuf,
     batches: FileReader<BufReader<File>>,
     schema: Schema,
@@ -134,24 +152,29 @@ impl Iterator for RuntimeRows {
 }
 
 /// A row of the whole table.
-pub(super) struct Row {
+pub(crate) struct Row {
     pub document: u64,
     pub token_offset: u64,
     pub record: DocumentRecord,
 }
 
-/// The rows of the whole table.
-pub(super) struct TableRows {
+/// The batches of the whole table; columns and types are those of the format, without nulls.
+pub(crate) struct TableBatches {
     path: PathBuf,
     batches: ParquetRecordBatchReader,
     schema: Schema,
+}
+
+/// The rows of the whole table.
+pub(crate) struct TableRows {
+    batches: TableBatches,
     batch: Option<RecordBatch>,
     row: usize,
 }
 
-impl TableRows {
-    /// Opens a table of so many rows.
-    pub fn open(path: &Path, rows: u64) -> Result<Self, IndexError> {
+impl TableBatches {
+    /// Opens a table of so many rows, at one of them.
+    pub fn open(path: &Path, rows: u64, first_row: u64) -> Result<Self, IndexError> {
         let file = File::open(path).map_err(|e| io_error("open", path, e))?;
         // The types noted by the writer are kept: a hash has 16 bytes.
         let options = ArrowReaderOptions::new();
@@ -163,12 +186,39 @@ impl TableRows {
         }
         let batches = builder
             .with_batch_size(TABLE_ROWS)
+            .with_offset(usize::try_from(first_row).unwrap_or(usize::MAX))
             .build()
             .map_err(|e| content(path, e))?;
         Ok(Self {
             path: path.into(),
             batches,
             schema: table_schema(),
+        })
+    }
+}
+
+impl Iterator for TableBatches {
+    type Item = Result<RecordBatch, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = match self.batches.next()? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(content(&self.path, error))),
+        };
+        Some(check_columns(&self.path, &batch, &self.schema).map(|()| batch))
+    }
+}
+
+impl TableRows {
+    /// Opens a table of so many rows.
+    pub fn open(path: &Path, rows: u64) -> Result<Self, IndexError> {
+        Self::open_at(path, rows, 0)
+    }
+
+    /// Opens a table of so many rows, at one of them.
+    pub fn open_at(path: &Path, rows: u64, first_row: u64) -> Result<Self, IndexError> {
+        Ok(Self {
+            batches: TableBatches::open(path, rows, first_row)?,
             batch: None,
             row: 0,
         })
@@ -180,14 +230,10 @@ impl Iterator for TableRows {
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.batch.as_ref().is_none_or(|b| self.row == b.num_rows()) {
-            let batch = match self.batches.next()? {
-                Ok(batch) => batch,
-                Err(error) => return Some(Err(content(&self.path, error))),
-            };
-            if let Err(error) = check_columns(&self.path, &batch, &self.schema) {
-                return Some(Err(error));
+            match self.batches.next()? {
+                Ok(batch) => (self.batch, self.row) = (Some(batch), 0),
+                Err(error) => return Some(Err(error)),
             }
-            (self.batch, self.row) = (Some(batch), 0);
         }
         let (batch, row) = (self.batch.as_ref()?, self.row);
         self.row += 1;

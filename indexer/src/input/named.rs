@@ -1,0 +1,215 @@
+//! Turns what a user names into the paths of a plan: patterns into what they match, lists of files into their lines.
+//!
+//! In: paths, some with `*`, `?`, `[…]` or `**`; files with a path a line. Out: paths, matches sorted by the bytes of their names. Always holds:
+//! a path that exists under its literal name is taken as it is, whatever signs are in it; a pattern without a match and an empty list
+//! are errors.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why names give no paths.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// A pattern matches nothing.
+    #[error("{pattern} matches no file")]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A pattern is none.
+    #[error("{pattern} is no pattern: {reason}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A folder on the way of a pattern, or a list, cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The folder or list.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A list without a path.
+    #[error("{path} names no file; a path a line is wanted")]
+    EmptyList {
+        /// The list.
+        path: PathBuf,
+    },
+    /// A line of a list that is no path.
+    #[error("{path}, line {line}: not UTF-8")]
+    Line {
+        /// The list.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+}
+
+/// The paths that some names stand for, in the order of the names.
+///
+/// # Errors
+/// A pattern without a match, or one that is none.
+pub fn expand(names: &[PathBuf]) -> Result<Vec<PathBuf>, NameError> {
+    let mut paths = Vec::with_capacity(names.len());
+    for name in names {
+        let pattern = name.to_str().filter(|n| n.contains(['*', '?', '[']));
+        match pattern {
+            Some(pattern) if name.symlink_metadata().is_err() => {
+                paths.extend(matches_of(pattern)?);
+            }
+            _ => paths.push(name.clone()),
+        }
+    }
+    Ok(paths)
+}
+
+fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, NameError> {
+    // As a shell does it: hidden files only where the pattern says so, `*` does not pass `/`.
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let matches = glob::glob_with(pattern, options).map_err(|e| NameError::Pattern {
+        pattern: pattern.into(),
+        reason: e.msg,
+    })?;
+    let mut found = Vec::new();
+    for path in matches {
+        found.push(path.map_err(|e| NameError::Read {
+            path: e.path().into(),
+            source: e.into(),
+        })?);
+    }
+    if found.is_empty() {
+        return Err(NameError::NoMatch {
+            pattern: pattern.into(),
+        });
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The paths in a list, one a line, taken literally; `-` is a list on the standard input. Empty lines are passed over.
+///
+/// # Errors
+/// If the list cannot be read or names nothing.
+pub fn read_list(list: &Path) -> Result<Vec<PathBuf>, NameError> {
+    let failed = |source| NameError::Read {
+        path: list.into(),
+        source,
+    };
+    let content = if list == Path::new("-") {
+        let mut content = Vec::new();
+        io::stdin().read_to_end(&mut content).map_err(failed)?;
+        content
+    } else {
+        fs::read(list).map_err(failed)?
+    };
+    let mut paths = Vec::new();
+    for (number, line) in content.split(|b| *b == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() {
+            let path = path_of(line).ok_or_else(|| NameError::Line {
+                path: list.into(),
+                line: number + 1,
+            })?;
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(NameError::EmptyList { path: list.into() });
+    }
+    Ok(paths)
+}
+
+#[cfg(unix)]
+fn path_of(line: &[u8]) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    Some(std::ffi::OsStr::from_bytes(line).into())
+}
+
+#[cfg(not(unix))]
+fn path_of(line: &[u8]) -> Option<PathBuf> {
+    std::str::from_utf8(line).ok().map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_below(folder: &Path, paths: &[PathBuf]) -> Vec<String> {
+        let below = |p: &PathBuf| p.strip_prefix(folder).unwrap().display().to_string();
+        paths.iter().map(below).collect()
+    }
+
+    #[test]
+    fn patterns_give_their_matches_in_order_and_literal_names_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "b/2.jsonl",
+            "b/10.jsonl",
+            "a/1.jsonl",
+            "a/x/3.jsonl",
+            "a/.h.jsonl",
+            "[1].jsonl",
+        ] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let found = |pattern: &str| {
+            let paths = expand(&[dir.path().join(pattern)]).unwrap();
+            names_below(dir.path(), &paths)
+        };
+        assert_eq!(found("*/*.jsonl"), ["a/1.jsonl", "b/10.jsonl", "b/2.jsonl"]);
+        assert_eq!(
+            found("**/*.jsonl"),
+            [
+                "[1].jsonl",
+                "a/1.jsonl",
+                "a/x/3.jsonl",
+                "b/10.jsonl",
+                "b/2.jsonl"
+            ]
+        );
+        assert_eq!(found("b/[0-5].jsonl"), ["b/2.jsonl"]);
+        assert_eq!(found("[1].jsonl"), ["[1].jsonl"]);
+        assert_eq!(found("a/?.jsonl"), ["a/1.jsonl"]);
+        assert_eq!(found("absent.jsonl"), ["absent.jsonl"]);
+    }
+
+    #[test]
+    fn a_pattern_without_a_match_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = expand(&[dir.path().join("*.jsonl")])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("*.jsonl matches no file"), "{error}");
+        let error = expand(&["a***b".into()]).unwrap_err().to_string();
+        assert!(error.contains("a***b is no pattern"), "{error}");
+    }
+
+    #[test]
+    fn lists_are_read_by_lines_and_taken_literally() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("list");
+        fs::write(&list, "a b.jsonl\r\n\n*.jsonl\nlast").unwrap();
+        let paths: Vec<PathBuf> = ["a b.jsonl", "*.jsonl", "last"].map(PathBuf::from).into();
+        assert_eq!(read_list(&list).unwrap(), paths);
+        fs::write(&list, "\n\n").unwrap();
+        let error = read_list(&list).unwrap_err().to_string();
+        assert!(error.contains("names no file"), "{error}");
+        let error = read_list(&dir.path().join("absent"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("absent"), "{error}");
+    }
+}

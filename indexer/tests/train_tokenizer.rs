@@ -1,0 +1,182 @@
+//! A tokenizer trained on a corpus serves its build.
+
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
+mod corpora;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use corpora::{Scratch, line, run_with};
+use hds_indexer::tokenize::{TokenizerChoice, load};
+
+fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hds-index"))
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn good(folder: &Path, arguments: &[&str]) -> String {
+    let output = hds_index(folder, arguments);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// `(code, stderr)` of a command that fails.
+fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = hds_index(folder, arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn a_trained_tokenizer_serves_a_build() {
+    let scratch = Scratch::new();
+    let lines: String = (0..400)
+        .map(|i| line(&format!("The {i}th document tells of tokenizers, of trees and of naïve 世界 sentences.\n"), "web"))
+        .collect();
+    scratch.write("in/x.jsonl", &lines);
+    scratch.write(
+        "in/y.jsonl",
+        line(
+            "Another file with other words altogether: zebra zebra zebra.",
+            "law",
+        ),
+    );
+    let folder = scratch.path("");
+    let train = |output: &str, more: &[&str]| {
+        let arguments = [
+            &[
+                "train-tokenizer",
+                "in/*.jsonl",
+                "--vocabulary",
+                "340",
+                "-o",
+                output,
+                "--json",
+            ],
+            more,
+        ]
+        .concat();
+        let summary: serde_json::Value = serde_json::from_str(&good(&folder, &arguments)).unwrap();
+        summary
+    };
+    let summary = train("t.json", &["--special-token", "<|fim|>"]);
+    assert_eq!(
+        (&summary["vocabulary"], &summary["documents"]),
+        (&340.into(), &401.into())
+    );
+    train("again.json", &["--special-token", "<|fim|>"]);
+    assert_eq!(
+        fs::read(folder.join("t.json")).unwrap(),
+        fs::read(folder.join("again.json")).unwrap()
+    );
+    let few = train("few.json", &["--sample-bytes", "3000"]);
+    let few = few["text_bytes"].as_u64().unwrap();
+    assert!((2_000..4_000).contains(&few), "{few}");
+
+    let tokenizer = load(&TokenizerChoice::File {
+        path: folder.join("t.json"),
+        end_of_document: None,
+    })
+    .unwrap();
+    assert_eq!(
+        (
+            tokenizer.vocabulary(),
+            tokenizer.end_of_document(),
+            tokenizer.engine()
+        ),
+        (340, 0, "fastokens")
+    );
+    // Any text comes back, and words of the sample are few tokens.
+    let mut ids = Vec::new();
+    let hard = "zebra\u{0} \u{1f600} naïve 世界 <|fim|>\r\n\t  x";
+    tokenizer.encode_into(hard, &mut ids).unwrap();
+    assert_eq!(tokenizer.decode(&ids).unwrap(), hard);
+    assert!(ids.contains(&2), "the special token is id 2: {ids:?}");
+    ids.clear();
+    tokenizer.encode_into(" tokenizers", &mut ids).unwrap();
+    assert!(ids.len() <= 2, "{ids:?}");
+
+    let mut options = scratch.options(&["in"]);
+    options.target = scratch.path("index");
+    let built = run_with(&options, &*tokenizer).unwrap();
+    assert!(
+        built.tokens < built.text_bytes / 3,
+        "{} tokens",
+        built.tokens
+    );
+    let text = good(
+        &folder,
+        &["sample", "index", "-t", "t.json", "--domain", "law"],
+    );
+    assert!(
+        text.contains("zebra zebra zebra.") && text.contains("MTLD"),
+        "{text}"
+    );
+    let (_, said) = refused(&folder, &["sample", "index"]);
+    assert!(said.contains("built with the tokenizer \"t\""), "{said}");
+
+    for (arguments, want) in [
+        (
+            &[
+                "train-tokenizer",
+                "in",
+                "--vocabulary",
+                "100",
+                "-o",
+                "z.json",
+            ][..],
+            "--vocabulary is 100",
+        ),
+        (
+            &[
+                "train-tokenizer",
+                "in",
+                "--vocabulary",
+                "400",
+                "-o",
+                "t.json",
+            ],
+            "t.json exists",
+        ),
+        (
+            &[
+                "train-tokenizer",
+                "bad.jsonl",
+                "--vocabulary",
+                "400",
+                "-o",
+                "z.json",
+            ],
+            "bad.jsonl, line 2",
+        ),
+        (
+            &[
+                "train-tokenizer",
+                "empty.jsonl",
+                "--vocabulary",
+                "400",
+                "-o",
+                "z.json",
+            ],
+            "holds no text",
+        ),
+    ] {
+        scratch.write("bad.jsonl", line("x", "web") + "{\"text\": 1}\n");
+        scratch.write("empty.jsonl", "");
+        let (code, said) = refused(&folder, arguments);
+        assert!(code == 1 && said.contains(want), "{said}");
+        assert!(!folder.join("z.json").exists());
+    }
+}
