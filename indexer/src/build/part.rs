@@ -26,7 +26,7 @@ use super::collector::Collector;
 use super::error::BuildError;
 use super::journal::Identity;
 use super::merge::MergeError;
-use super::options::{BuildOptions, Duplicates};
+use super::options::BuildOptions;
 use super::progress::Progress;
 use super::staging::Staging;
 use super::{Build, identity, plan, sources_of};
@@ -126,13 +126,6 @@ pub fn build_part(
             option: "--shard",
             got: part.to_string(),
             want: "the standard input cannot be shared out, name files",
-        });
-    }
-    if options.duplicates == Duplicates::Drop {
-        return Err(BuildError::Option {
-            option: "--duplicates",
-            got: "drop".into(),
-            want: "keep is wanted where parts are built: a part does not know the others' documents",
         });
     }
     let mut of_whole = identity(options, tokenizer, &whole);
