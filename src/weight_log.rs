@@ -187,6 +187,14 @@ impl WeightLogWriter {
         })
     }
 
+    /// Hands everything to the system, which keeps it if this process dies.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn flush(&mut self) -> Result<(), WeightLogError> {
+        self.out.flush().map_err(|e| io_error(&self.path, e))
+    }
+
     /// Hands everything to the system and makes it durable.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ pub struct SampleId {
 }
 
 /// What a step trains on.
+///
+/// Where sequences are documents ([`crate::Packing::Documents`]), a row's spans end where its document
+/// does, and the tokens behind are padding.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Number of the batch, from 0.
@@ -72,13 +75,47 @@ impl Batch {
         self.domains.len()
     }
 
-    /// The documents of a row, in order; together they fill its L + 1 tokens.
+    /// The documents of a row, in order; together they fill its L + 1 tokens, but for padding.
     ///
     /// # Panics
     /// If `row` is not below R.
     pub fn spans(&self, row: usize) -> &[DocumentSpan] {
         let start = if row == 0 { 0 } else { self.span_ends[row - 1] };
         &self.spans[start..self.span_ends[row]]
+    }
+
+    /// Number of a row's tokens that are not padding: L + 1 for a window.
+    ///
+    /// # Panics
+    /// If `row` is not below R.
+    pub fn filled(&self, row: usize) -> usize {
+        let last = self.spans(row).last();
+        last.map_or(0, |span| (span.start + span.length) as usize)
+    }
+
+    /// Copies the inputs of rows, the first L tokens of each, as i64 into `out` [rows, L].
+    ///
+    /// # Panics
+    /// If a row is not below R, or `out` has another length.
+    pub fn inputs_i64(&self, rows: Range<usize>, out: &mut [i64]) {
+        self.shifted_i64(rows, 0, out);
+    }
+
+    /// Copies the targets of rows, the last L tokens of each, as i64 into `out` [rows, L].
+    ///
+    /// # Panics
+    /// If a row is not below R, or `out` has another length.
+    pub fn targets_i64(&self, rows: Range<usize>, out: &mut [i64]) {
+        self.shifted_i64(rows, 1, out);
+    }
+
+    fn shifted_i64(&self, rows: Range<usize>, shift: usize, out: &mut [i64]) {
+        let length = self.sequence_length;
+        assert_eq!(out.len(), rows.len() * length, "the target of a copy of tokens");
+        for (row, out) in rows.zip(out.chunks_exact_mut(length)) {
+            let start = row * (length + 1) + shift;
+            widen(&self.tokens, start..start + length, out);
+        }
     }
 
     /// Copies rows as i64, the type of tensor libraries, into `out` [rows, L + 1].
@@ -93,7 +130,7 @@ impl Batch {
     /// Puts the document boundaries of the rows' inputs, laid end to end, into `out`.
     ///
     /// Starts with 0, is strictly increasing, and ends with rows · L; every row begins a document, as
-    /// attention does not cross rows. What variable-length attention kernels take.
+    /// attention does not cross rows, and padding is a stretch of its own. What variable-length attention kernels take.
     ///
     /// # Panics
     /// If a row is not below R.
@@ -111,11 +148,15 @@ impl Batch {
                     out.push(end);
                 }
             }
+            let end = (base + self.sequence_length) as i32;
+            if out.last().is_none_or(|&last| last < end) {
+                out.push(end);
+            }
         }
     }
 
     /// Puts the position of each input token in its document, as far as it is in the row, into `out`
-    /// [rows, L].
+    /// [rows, L]; 0 for padding.
     ///
     /// # Panics
     /// If a row is not below R, or `out` has another length.
@@ -128,13 +169,16 @@ impl Batch {
                     *place = position;
                 }
             }
+            if let Some(padding) = positions.get_mut(self.filled(row)..) {
+                padding.fill(0);
+            }
         }
     }
 
     /// Puts into `out` [rows, L] whether each target is in the same document as its input.
     ///
     /// Where it is false, the target is the first token of a document that the input knows nothing
-    /// of. By position, so that no id has a meaning of its own.
+    /// of, or padding. By position, so that no id has a meaning of its own.
     ///
     /// # Panics
     /// If a row is not below R, or `out` has another length.
@@ -146,6 +190,9 @@ impl Batch {
                 if let Some(place) = mask.get_mut(span.start as usize - 1) {
                     *place = false;
                 }
+            }
+            if let Some(padding) = mask.get_mut(self.filled(row).saturating_sub(1)..) {
+                padding.fill(false);
             }
         }
     }

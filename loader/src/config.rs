@@ -37,6 +37,18 @@ pub enum Order {
     Independent,
 }
 
+/// What a sequence is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Packing {
+    /// A window of L + 1 tokens of the domain's stream, across documents; no token is lost or padded.
+    #[default]
+    Windows,
+    /// The first L + 1 tokens of one document, padded where it is shorter. A domain's samples are then its
+    /// documents; what a document has beyond L + 1 tokens is not used.
+    Documents,
+}
+
 /// What happens when all windows of a domain have been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -82,6 +94,13 @@ pub struct LoaderConfig {
     pub order: Order,
     /// What happens when a domain's windows have been used.
     pub domain_end: DomainEnd,
+    /// What a sequence is.
+    #[serde(default)]
+    pub packing: Packing,
+    /// The id that fills sequences up where `packing` is [`Packing::Documents`]; the index's
+    /// end-of-document id where none is given. Nothing is told from it: spans and loss mask go by place.
+    #[serde(default)]
+    pub padding_token: Option<u32>,
     /// How many batches ahead the system is asked for their windows, on a thread of its own; 0 is
     /// off. Changes nothing but waiting for disks.
     pub read_ahead_batches: usize,
@@ -108,6 +127,8 @@ impl LoaderConfig {
             minimum_per_domain: 0,
             order: Order::Permutation,
             domain_end: DomainEnd::Restart,
+            packing: Packing::Windows,
+            padding_token: None,
             read_ahead_batches: 2,
         }
     }

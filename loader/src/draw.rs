@@ -9,6 +9,7 @@ use hds::{DomainId, Mixture};
 
 use crate::config::{Draws, LoaderConfig};
 use crate::error::LoaderError;
+use crate::weights::check_minimum;
 
 /// The rule by which a run draws.
 #[derive(Clone, Debug)]
@@ -68,15 +69,7 @@ impl Drawer {
         }
         let weights = mixture.weights();
         let domains = weights.iter().filter(|&&w| w > 0.0).count();
-        let want = domains.saturating_mul(self.minimum);
-        if want > slots.len() {
-            return Err(LoaderError::Minimum {
-                minimum: self.minimum,
-                domains,
-                want,
-                batch_size: slots.len(),
-            });
-        }
+        let want = check_minimum(self.minimum, domains, slots.len())?;
         let with_weight = (0u16..).zip(weights).filter(|(_, w)| **w > 0.0);
         for ((id, _), chunk) in with_weight.zip(slots.chunks_mut(self.minimum)) {
             chunk.fill(DomainId(id));

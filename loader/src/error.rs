@@ -1,6 +1,6 @@
 //! What can go wrong between an index and a batch.
 
-use hds::MixtureError;
+use hds::{MixtureError, WeightSourceError};
 use hds::index::IndexError;
 use thiserror::Error;
 
@@ -25,6 +25,9 @@ pub enum LoaderError {
         /// What is wrong.
         source: MixtureError,
     },
+    /// There are no weights for the batch.
+    #[error(transparent)]
+    WeightSource(#[from] WeightSourceError),
     /// A domain is to be sampled but has not one window.
     #[error(
         "domain {domain:?} has weight {weight} but its {tokens} training tokens make no window of \

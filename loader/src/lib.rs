@@ -49,9 +49,10 @@ mod source_file;
 mod state;
 mod token_stream;
 mod tokens;
+mod weights;
 
 pub use batch::{Batch, DocumentSpan, SampleId};
-pub use config::{DomainEnd, Draws, LoaderConfig, Order};
+pub use config::{DomainEnd, Draws, LoaderConfig, Order, Packing};
 pub use error::LoaderError;
 pub use evaluation::{EvaluationSequence, EvaluationSequences};
 pub use hds::index::{IndexError, Split};
@@ -61,3 +62,4 @@ pub use source_file::Access;
 pub use state::LoaderState;
 pub use token_stream::TokenStream;
 pub use tokens::{Tokens, TokensMut};
+pub use weights::check_weights;

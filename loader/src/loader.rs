@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use hds::index::Split;
-use hds::{DomainId, LiveWeights, Mixture, MixtureError, VersionedMixture};
+use hds::{DomainId, VersionedMixture, WeightSource};
 
 use crate::batch::{Batch, SampleId};
 use crate::config::LoaderConfig;
+use crate::weights::check_weights;
 use crate::domain_end::DomainEnds;
 use crate::draw::Drawer;
 use crate::error::LoaderError;
@@ -26,7 +27,7 @@ use crate::tokens::Tokens;
 #[derive(Debug)]
 pub struct Loader {
     index: Index,
-    weights: LiveWeights,
+    weights: WeightSource,
     config: LoaderConfig,
     drawer: Drawer,
     ends: DomainEnds,
@@ -35,8 +36,8 @@ pub struct Loader {
     step: u64,
     /// Samples taken of each domain, length K.
     samples: Vec<u64>,
-    /// Version of the weights last found good.
-    checked_version: Option<u64>,
+    /// The weights last found good.
+    checked: Arc<VersionedMixture>,
     /// Domain of each slot of the batch being made, length B.
     slots: Vec<DomainId>,
 }
@@ -48,11 +49,11 @@ impl Loader {
     /// If the configuration makes no sense, or the weights in force do not fit the index.
     pub fn new(
         index: Index,
-        weights: LiveWeights,
+        weights: impl Into<WeightSource>,
         config: LoaderConfig,
     ) -> Result<Self, LoaderError> {
         let samples = vec![0; index.domains().len()];
-        Self::build(index, weights, config, 0, samples)
+        Self::build(index, weights.into(), config, 0, samples)
     }
 
     /// Goes on after the batch that `state` was taken after, on this rank of any world size.
@@ -64,17 +65,18 @@ impl Loader {
     /// As [`Self::new`]; or if the state is of another index, seed, sequence length or order.
     pub fn resume(
         index: Index,
-        weights: LiveWeights,
+        weights: impl Into<WeightSource>,
         config: LoaderConfig,
         state: &LoaderState,
     ) -> Result<Self, LoaderError> {
         state.check(&index, &config)?;
-        Self::build(index, weights, config, state.step, state.samples.clone())
+        let samples = state.samples.clone();
+        Self::build(index, weights.into(), config, state.step, samples)
     }
 
     fn build(
         index: Index,
-        weights: LiveWeights,
+        weights: WeightSource,
         config: LoaderConfig,
         step: u64,
         samples: Vec<u64>,
@@ -86,12 +88,20 @@ impl Loader {
             .map(|id| {
                 index
                     .split(id, Split::Train)
-                    .windows(config.sequence_length)
+                    .samples(config.packing, config.sequence_length)
             })
             .collect();
+        let vocabulary = index.manifest().tokenizer.vocabulary;
+        if let Some(token) = config.padding_token.filter(|&token| token >= vocabulary) {
+            return Err(LoaderError::Config {
+                field: "padding_token",
+                reason: format!("is {token}, not below the vocabulary of {vocabulary}"),
+            });
+        }
         let ends = DomainEnds::new(&config, &windows);
         let order = WindowOrder::new(config.seed, config.order, windows);
-        let mut loader = Self {
+        let now = weights.look(step)?;
+        let loader = Self {
             drawer: Drawer::new(&config),
             ends,
             read_ahead: ReadAhead::start(&index, &config, &order),
@@ -102,10 +112,9 @@ impl Loader {
             config,
             step,
             samples,
-            checked_version: None,
+            checked: Arc::clone(&now),
         };
-        let now = loader.weights.read();
-        loader.check_weights(&now)?;
+        check_weights(&loader.index, &loader.config, &now.mixture)?;
         if let Some(ahead) = &loader.read_ahead {
             ahead.report(loader.step, &loader.samples, &now);
         }
@@ -120,7 +129,7 @@ impl Loader {
     pub fn next_batch(&mut self) -> Result<Batch, LoaderError> {
         let mut batch = Batch {
             step: self.step,
-            weights: self.weights.read(),
+            weights: Arc::clone(&self.checked),
             sequence_length: self.config.sequence_length,
             slots: 0..0,
             domains: Vec::new(),
@@ -141,22 +150,13 @@ impl Loader {
     /// # Errors
     /// As [`Self::next_batch`]; the content of `batch` is then unspecified.
     pub fn next_batch_into(&mut self, batch: &mut Batch) -> Result<(), LoaderError> {
-        let weights = self.weights.read();
-        self.check_weights(&weights)?;
-        let domains = self.index.domains();
-        let remaining = self
-            .ends
-            .remaining(&weights.mixture, &self.samples, domains)?;
-        let mixture = remaining.as_ref().unwrap_or(&weights.mixture);
-        self.drawer.draw(mixture, self.step, &mut self.slots)?;
-        self.ends
-            .settle(mixture, &self.samples, domains, self.step, &mut self.slots)?;
+        let weights = self.draw()?;
         batch.step = self.step;
         batch.weights = weights;
         batch.sequence_length = self.config.sequence_length;
         batch.slots = self.config.slots();
         self.number_samples(batch);
-        read_rows(&self.index, &mut self.order, batch)?;
+        read_rows(&self.index, &self.config, &mut self.order, batch)?;
         // Everything is read: from here on nothing can fail.
         for (total, new) in self.samples.iter_mut().zip(&batch.global_samples) {
             *total += new;
@@ -169,16 +169,46 @@ impl Loader {
         Ok(())
     }
 
+    /// Passes over the next batch: draws it, so that all after it come out the same, and reads nothing.
+    ///
+    /// What a worker process does with the batches of the other workers.
+    ///
+    /// # Errors
+    /// If the weights do not fit the index; the loader then stands where it stood.
+    pub fn skip_batch(&mut self) -> Result<(), LoaderError> {
+        self.draw()?;
+        for slot in &self.slots {
+            self.samples[slot.index()] += 1;
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    /// Draws the slots of the next batch, from the weights that govern it, which are returned.
+    fn draw(&mut self) -> Result<Arc<VersionedMixture>, LoaderError> {
+        let weights = self.weights.settle(self.step)?;
+        if weights.version != self.checked.version {
+            check_weights(&self.index, &self.config, &weights.mixture)?;
+            self.checked = Arc::clone(&weights);
+        }
+        let domains = self.index.domains();
+        let remaining = self
+            .ends
+            .remaining(&weights.mixture, &self.samples, domains)?;
+        let mixture = remaining.as_ref().unwrap_or(&weights.mixture);
+        self.drawer.draw(mixture, self.step, &mut self.slots)?;
+        self.ends
+            .settle(mixture, &self.samples, domains, self.step, &mut self.slots)?;
+        Ok(weights)
+    }
+
     /// Where the loader stands, with the weights in force now.
     pub fn state(&self) -> LoaderState {
         let samples = self.samples.clone();
-        LoaderState::new(
-            &self.index,
-            &self.config,
-            self.step,
-            samples,
-            &self.weights.read(),
-        )
+        // A source that cannot be read is an error of the next batch; until then the last weights stand.
+        let weights = self.weights.look(self.step);
+        let weights = weights.unwrap_or_else(|_| Arc::clone(&self.checked));
+        LoaderState::new(&self.index, &self.config, self.step, samples, &weights)
     }
 
     /// Number of the next batch.
@@ -231,44 +261,5 @@ impl Loader {
                 });
             }
         }
-    }
-
-    /// Checks weights of a version not seen before: K of them, and a window where there is weight.
-    fn check_weights(&mut self, now: &Arc<VersionedMixture>) -> Result<(), LoaderError> {
-        if self.checked_version == Some(now.version) {
-            return Ok(());
-        }
-        let weights = now.mixture.weights();
-        let domains = self.index.domains();
-        if weights.len() != domains.len() {
-            return Err(LoaderError::Weights {
-                source: MixtureError::Length {
-                    got: weights.len(),
-                    want: domains.len(),
-                },
-            });
-        }
-        for (id, &weight) in domains.ids().zip(weights) {
-            if weight > 0.0 && self.order.windows(id) == 0 {
-                return Err(no_window(&self.index, &self.config, id, &now.mixture));
-            }
-        }
-        self.checked_version = Some(now.version);
-        Ok(())
-    }
-}
-
-#[cold]
-fn no_window(
-    index: &Index,
-    config: &LoaderConfig,
-    domain: DomainId,
-    mixture: &Mixture,
-) -> LoaderError {
-    LoaderError::NoWindow {
-        domain: index.domains().name(domain).to_owned(),
-        weight: mixture.weight(domain),
-        tokens: index.split(domain, Split::Train).tokens(),
-        sequence_length: config.sequence_length,
     }
 }

@@ -119,10 +119,10 @@ impl Worker {
     }
 
     fn fetch(&mut self, domain: DomainId, count: u64) {
-        let length = self.config.sequence_length as u64;
+        let (packing, length) = (self.config.packing, self.config.sequence_length);
         let stream = self.index.split(domain, Split::Train);
         if let Some(place) = self.order.place(domain, count)
-            && let Ok(range) = stream.range(place.window.saturating_mul(length), length + 1)
+            && let Ok(range) = stream.sample(packing, length, place.window)
         {
             range.will_need();
         }

@@ -10,6 +10,7 @@
 use hds::index::Split;
 
 use crate::batch::{Batch, token_weighted_mtld};
+use crate::config::LoaderConfig;
 use crate::document_search::DocumentSearch;
 use crate::error::LoaderError;
 use crate::index::Index;
@@ -30,18 +31,22 @@ struct Row<'a> {
     search: DocumentSearch<'a>,
 }
 
-/// Fills rows whose `samples` have domain and count, and sets their epoch and window.
+/// Fills rows whose `samples` have domain and count, and sets their epoch and window. Rows of short
+/// documents end in the padding token.
 ///
 /// # Errors
 /// If the index is damaged. A domain without a window, which the weights' check refuses, is one too.
 pub(crate) fn read_rows(
     index: &Index,
+    config: &LoaderConfig,
     order: &mut WindowOrder,
     batch: &mut Batch,
 ) -> Result<(), LoaderError> {
     let length = batch.sequence_length;
     let width = length + 1;
     let token_type = index.manifest().token_type;
+    let end_of_document = index.manifest().tokenizer.end_of_document;
+    let padding = config.padding_token.unwrap_or(end_of_document);
     batch.tokens.resize(token_type, batch.samples.len() * width);
     batch.spans.clear();
     batch.span_ends.clear();
@@ -54,8 +59,7 @@ pub(crate) fn read_rows(
                 .place(sample.domain, sample.count)
                 .ok_or_else(|| stream.outside(0, width as u64))?;
             (sample.epoch, sample.window) = (place.epoch, place.window);
-            // A window lies inside the stream, so its first token's number does not overflow.
-            let range = stream.range(place.window * length as u64, width as u64)?;
+            let range = stream.sample(config.packing, length, place.window)?;
             range.prefetch()?;
             let mut search = range.search()?;
             search.look()?;
@@ -74,8 +78,13 @@ pub(crate) fn read_rows(
             batch.span_ends.push(batch.spans.len());
         }
         if let Some(number) = turn.checked_sub(COPY) {
-            let place = number * width..(number + 1) * width;
-            rows[number].range.read(batch.tokens.part_mut(place))?;
+            let range = &rows[number].range;
+            let (start, filled) = (number * width, range.len());
+            range.read(batch.tokens.part_mut(start..start + filled))?;
+            if filled < width {
+                let rest = start + filled..start + width;
+                batch.tokens.part_mut(rest).fill_with(padding);
+            }
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use hds::{DomainSet, Mixture, MixtureError, VersionedMixture};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{LoaderConfig, Order};
+use crate::config::{LoaderConfig, Order, Packing};
 use crate::error::LoaderError;
 use crate::index::Index;
 
@@ -31,6 +31,9 @@ pub struct LoaderState {
     pub sequence_length: usize,
     /// How windows are ordered.
     pub order: Order,
+    /// What a sequence is.
+    #[serde(default)]
+    pub packing: Packing,
     /// Samples taken of each domain so far, length K.
     pub samples: Vec<u64>,
     /// Version of the weights in force.
@@ -40,7 +43,9 @@ pub struct LoaderState {
 }
 
 impl LoaderState {
-    pub(crate) fn new(
+    /// A loader of this index and configuration before batch `step`, with `samples` taken so far (length
+    /// K) and these weights in force.
+    pub fn new(
         index: &Index,
         config: &LoaderConfig,
         step: u64,
@@ -55,6 +60,7 @@ impl LoaderState {
             seed: config.seed,
             sequence_length: config.sequence_length,
             order: config.order,
+            packing: config.packing,
             samples,
             weights_version: weights.version,
             weights: weights.mixture.weights().to_vec(),
@@ -102,6 +108,10 @@ impl LoaderState {
             let (got, want) = (format!("{:?}", self.order), format!("{:?}", config.order));
             return Err(differs("order of windows", &got, &want));
         }
+        if self.packing != config.packing {
+            let (got, want) = (&self.packing, &config.packing);
+            return Err(differs("packing", &format!("{got:?}"), &format!("{want:?}")));
+        }
         let domains = index.domains();
         if self.samples.len() != domains.len() {
             return Err(differs(
@@ -126,7 +136,7 @@ impl LoaderState {
         for (&samples, id) in self.samples.iter().zip(domains.ids()) {
             let windows = index
                 .split(id, hds::index::Split::Train)
-                .windows(self.sequence_length);
+                .samples(self.packing, self.sequence_length);
             if samples > 0 && windows == 0 {
                 return Err(LoaderError::BadState {
                     field: "samples",

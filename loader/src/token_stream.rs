@@ -10,6 +10,7 @@ use std::path::Path;
 use hds::index::{FileEntry, IndexError, SplitEntry, TokenType};
 
 use crate::batch::DocumentSpan;
+use crate::config::Packing;
 use crate::document_search::DocumentSearch;
 use crate::document_table::DocumentTable;
 use crate::error::LoaderError;
@@ -113,6 +114,58 @@ impl TokenStream {
         self.tokens.saturating_sub(1) / stride
     }
 
+    /// Number of different sequences: windows, or documents.
+    pub fn samples(&self, packing: Packing, sequence_length: usize) -> u64 {
+        match packing {
+            Packing::Windows => self.windows(sequence_length),
+            Packing::Documents => self.documents,
+        }
+    }
+
+    /// The place of a sequence: a window of L + 1 tokens, or the first of them of a document.
+    ///
+    /// # Errors
+    /// If there is no such sequence, or a document table is damaged.
+    pub(crate) fn sample(
+        &self,
+        packing: Packing,
+        sequence_length: usize,
+        number: u64,
+    ) -> Result<StreamRange<'_>, LoaderError> {
+        let (length, width) = (sequence_length as u64, sequence_length as u64 + 1);
+        match packing {
+            // A window of a good number does not overflow; one of a bad number is outside either way.
+            Packing::Windows => self.range(number.saturating_mul(length), width),
+            Packing::Documents => {
+                let document = self.document(number)?;
+                self.range(document.start, (document.end - document.start).min(width))
+            }
+        }
+    }
+
+    /// The tokens of a document.
+    fn document(&self, number: u64) -> Result<Range<u64>, LoaderError> {
+        let after = self.shards.partition_point(|s| s.first_document <= number);
+        let shard = after.checked_sub(1).and_then(|place| self.shards.get(place));
+        let Some(shard) = shard.filter(|s| number - s.first_document < s.table.rows()) else {
+            return Err(self.outside(self.tokens, 1));
+        };
+        let row = number - shard.first_document;
+        let mut batch = shard.table.batch_of(row)?;
+        let start = batch.token_offset(row)?;
+        let end = if row + 1 < shard.table.rows() {
+            batch.go_to(row + 1)?;
+            batch.token_offset(row + 1)?
+        } else {
+            shard.end_token()
+        };
+        if end <= start {
+            let reason = format!("token_offset of row {} is {end}, not after row {row}'s", row + 1);
+            return Err(batch.damaged(reason).into());
+        }
+        Ok(start..end)
+    }
+
     /// Copies the tokens from `from` on into `out`, as many as it holds.
     ///
     /// # Errors
@@ -200,6 +253,12 @@ pub(crate) struct StreamRange<'a> {
 }
 
 impl<'a> StreamRange<'a> {
+    /// Number of tokens.
+    pub(crate) fn len(&self) -> usize {
+        // Ranges of sequences are short; others are only read.
+        (self.end - self.from) as usize
+    }
+
     /// Asks the processor to fetch the tokens.
     ///
     /// # Errors

@@ -106,6 +106,15 @@ impl TokensMut<'_> {
         }
     }
 
+    /// Puts one id everywhere; it fits the type.
+    pub(crate) fn fill_with(self, id: u32) {
+        match self {
+            Self::U16(out) => out.fill(u16::try_from(id).unwrap_or(0)),
+            Self::U32(out) => out.fill(id),
+            Self::I64(out) => out.fill(i64::from(id)),
+        }
+    }
+
     /// Copies stored ids and returns the largest; `bytes` holds exactly as many ids as fit.
     ///
     /// The largest is found in the same pass over the data, so that a damaged id costs no second one.

@@ -17,6 +17,8 @@ fn help_texts_are_as_reviewed() {
         ("hds-train", &[]),
         ("hds-train", &["run"]),
         ("hds-train", &["report"]),
+        ("hds-agent", &[]),
+        ("hds-agent", &["serve"]),
     ] {
         let mut arguments = command.to_vec();
         arguments.push("--help");

@@ -5,5 +5,7 @@
 mod builder;
 mod documents;
 mod hostile;
+mod padding;
 mod scale;
 mod stream;
+mod workers;

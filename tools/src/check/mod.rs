@@ -4,6 +4,7 @@
 //! `N passed, N failed, N skipped` that counts tests; a step other than the tests counts as one when it fails.
 //! Later steps run even where an earlier one fails, so that one run shows everything.
 
+mod python;
 mod results;
 mod steps;
 
@@ -77,7 +78,7 @@ pub fn run(project: &Project, only: &[Step], skip: &[Step]) -> bool {
     // Failing tests are counted one by one; what failed without a count counts once.
     let uncounted = failed_steps
         .clone()
-        .filter(|ended| ended.step != Step::Test || counts.failed == 0)
+        .filter(|ended| !matches!(ended.step, Step::Test | Step::Python) || counts.failed == 0)
         .count() as u64;
     let failed = counts.failed + uncounted;
     println!(

@@ -46,6 +46,24 @@ pub(super) fn run_tests(
     })
 }
 
+/// Runs a program, shows what it prints as it comes, and gives it; whether it succeeded.
+pub(super) fn output_of(command: &mut Command) -> io::Result<(String, bool)> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut text = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            writeln!(io::stderr(), "{line}")?;
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    Ok((text, child.wait()?.success()))
+}
+
 /// Where in the output of a test program a line is.
 #[derive(Debug, Default)]
 struct Reader {

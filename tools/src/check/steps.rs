@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use super::python;
 use super::results::{self, Counts};
 use crate::process::{quiet_stdout, run_shown};
 use crate::project::{Project, cargo};
@@ -25,11 +26,13 @@ pub enum Step {
     Build,
     /// The tests pass.
     Test,
+    /// The Python package builds and its tests pass.
+    Python,
 }
 
 impl Step {
     /// Every step, the quick ones first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Setup,
         Self::Fmt,
         Self::Tidy,
@@ -37,6 +40,7 @@ impl Step {
         Self::Doc,
         Self::Build,
         Self::Test,
+        Self::Python,
     ];
 
     /// Its name on the command line.
@@ -50,6 +54,7 @@ impl Step {
             Self::Doc => "doc",
             Self::Build => "build",
             Self::Test => "test",
+            Self::Python => "python",
         }
     }
 
@@ -59,13 +64,14 @@ impl Step {
             Self::Setup | Self::Fmt | Self::Tidy => false,
             Self::Clippy | Self::Doc | Self::Build => other == Self::Setup,
             Self::Test => matches!(other, Self::Setup | Self::Build),
+            Self::Python => other == Self::Build,
         }
     }
 
     /// The arguments of cargo; none for what this program does itself.
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Setup | Self::Tidy => &[],
+            Self::Setup | Self::Tidy | Self::Python => &[],
             Self::Fmt => &["fmt", "--all", "--check"],
             Self::Clippy => &[
                 "clippy",
@@ -95,6 +101,7 @@ impl Step {
         match self {
             Self::Setup => "libtorch is there".into(),
             Self::Tidy => "house rules".into(),
+            Self::Python => "wheel and tests of the Python package".into(),
             _ => format!("cargo {}", self.arguments().join(" ")),
         }
     }
@@ -106,6 +113,7 @@ impl Step {
                 .map(drop)
                 .map_err(|error| error.to_string()),
             Self::Tidy => check_tidy(project),
+            Self::Python => python::run(project, counts),
             Self::Test => results::run_tests(&mut self.command(project), counts)
                 .map_err(|error| format!("cargo: {error}"))?,
             _ => self.run_cargo(project),

@@ -150,11 +150,12 @@ pub fn mixture(
     policy: &dyn Policy,
     step: u64,
 ) -> Result<Mixture, RunError> {
-    let parted = |&(weight, &there): &(&mut f64, &bool)| !there && **weight > 0.0;
     let mut moved = false;
-    for (weight, _) in weights.iter_mut().zip(readable).filter(parted) {
-        *weight = 0.0;
-        moved = true;
+    for (weight, &there) in weights.iter_mut().zip(readable) {
+        if !there && *weight > 0.0 {
+            *weight = 0.0;
+            moved = true;
+        }
     }
     if moved && weights.iter().all(|&weight| weight == 0.0) {
         let shares = readable.iter().map(|&there| f64::from(u8::from(there)));

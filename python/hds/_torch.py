@@ -1,0 +1,34 @@
+"""torch where it is installed, ``None`` where not; and which part of the world this process is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+try:
+    import torch
+    import torch.utils.data
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+#: The class that datasets extend: torch's, so that its DataLoader knows them, or a plain one without torch.
+IterableDataset: Any = object if torch is None else torch.utils.data.IterableDataset
+
+
+def worker() -> tuple[int, int] | None:
+    """Number of this DataLoader worker and of all; ``None`` in the main process."""
+    info = None if torch is None else torch.utils.data.get_worker_info()
+    return None if info is None else (info.id, info.num_workers)
+
+
+def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size: as given, else torch.distributed's, else what torchrun set, else 0 of 1."""
+    if (rank is None) != (world_size is None):
+        raise ValueError("give both rank and world_size, or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return 0, 1

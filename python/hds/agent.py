@@ -1,0 +1,272 @@
+"""The scheduler for a PyTorch (or any Python) training loop: a client of ``hds-agent``.
+
+In: what each optimizer step showed. Out: the domain weights of the next batch. Speaks protocol 1 of
+docs/agent.md. In a distributed run one process (rank 0) holds the agent and broadcasts the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Agent", "AgentError", "Observation"]
+
+PROTOCOL = 1
+
+
+class AgentError(RuntimeError):
+    """The agent refused a request, or is gone. ``code`` is the protocol's, or ``"gone"``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Observation:
+    """What one optimizer step showed. K domains, S watched layers."""
+
+    samples: Sequence[int]
+    """Sequences drawn per domain, over all ranks; length K."""
+    losses: Sequence[float | None]
+    """Mean training loss per domain, nats per token; None (or NaN) where none was drawn; length K."""
+    mtld: Sequence[float | None] | None = None
+    """Mean MTLD of each domain's sequences; length K."""
+    sketches: Mapping[str, Any] | None = None
+    """What :meth:`hds.torch.DomainGradients.finish` gave."""
+    weight_norms: Sequence[float] = field(default_factory=list)
+    """Norm of each watched layer's weight before the update; length S."""
+    weight_change_norms: Sequence[float] = field(default_factory=list)
+    """Norm of each watched layer's last change; length S."""
+    weights: Sequence[float] | None = None
+    """The weights that governed the step, where they were not the agent's last."""
+
+
+def _numbers(values: Sequence[float | None] | None) -> list[float | None] | None:
+    """JSON has no NaN: a number that is not finite is one that is not known."""
+    if values is None:
+        return None
+    return [None if v is None or not math.isfinite(v) else float(v) for v in values]
+
+
+class Agent:
+    """A run of the agent.
+
+    Example::
+
+        agent = hds.Agent.spawn("runs/agent", domains=names, total_steps=1000, sequence_length=1024,
+                                layers=3, model_parameters=160_000_000)
+        loader.set_weights(agent.weights)
+        for step in range(agent.next_step, 1000):
+            ...
+            loader.set_weights(agent.step(observation))
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        domains: Sequence[str],
+        total_steps: int,
+        sequence_length: int,
+        layers: int,
+        model_parameters: int,
+        run: str = "run",
+        start: str = "new",
+        at_step: int | None = None,
+        checkpoint_interval_steps: int = 0,
+        base_weights: Mapping[str, float] | Sequence[float] | None = None,
+        natural_tokens: Sequence[int] | None = None,
+        target: Mapping[str, float] | Sequence[float] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        reward: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        token: str | None = None,
+    ) -> None:
+        """Connects to an agent at ``place`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) and opens a run.
+
+        ``start`` is ``"new"``, ``"resume"`` or ``"any"``; ``at_step`` picks the checkpoint to resume from.
+        ``scheduler`` and ``reward`` hold options of ``[scheduler]`` and ``[reward]`` of ``hds-train``.
+
+        Raises:
+            AgentError: if the agent refuses.
+            OSError: if it cannot be reached.
+        """
+        self._process: subprocess.Popen[str] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.domains = list(domains)
+        kind, _, where = place.partition(":")
+        if kind == "unix":
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.connect(where)
+        elif kind == "tcp":
+            address, _, port = where.rpartition(":")
+            self._socket = socket.create_connection((address.strip("[]"), int(port)))
+        else:
+            raise ValueError(f"place is {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")
+        self._lines = self._socket.makefile("r", encoding="utf-8", newline="\n")
+        if token is not None:
+            self._ask({"type": "hello", "token": token})
+        facts: dict[str, Any] = {
+            "domains": self.domains,
+            "base_weights": self._vector("base_weights", base_weights),
+            "natural_tokens": None if natural_tokens is None else [int(n) for n in natural_tokens],
+            "total_steps": total_steps,
+            "sequence_length": sequence_length,
+            "layers": layers,
+            "model_parameters": model_parameters,
+            "seed": seed,
+            "target": self._vector("target", target),
+        }
+        if scheduler is not None:
+            facts["scheduler"] = dict(scheduler)
+        if reward is not None:
+            facts["reward"] = dict(reward)
+        opened = self._ask(
+            {
+                "type": "open",
+                "protocol": PROTOCOL,
+                "run": run,
+                "start": start,
+                "at_step": at_step,
+                "checkpoint_interval_steps": checkpoint_interval_steps,
+                "facts": facts,
+            }
+        )
+        self.policy: str = opened["policy"]
+        self.next_step: int = opened["step"]
+        self.weights: list[float] = opened["weights"]
+        """Weights of the next batch, in the order of ``domains``."""
+        self.version: int = opened["version"]
+        self.notes: list[str] = opened["notes"]
+        self.rewards: dict[str, Any] = {}
+        """The last step's rewards."""
+        self.diagnostics: dict[str, float] = {}
+        """What the policy showed of itself after the last step."""
+
+    @classmethod
+    def spawn(cls, state: str | os.PathLike[str], *, program: str | None = None, **facts: Any) -> Agent:
+        """Starts an ``hds-agent`` of its own, which ends with this object or this process.
+
+        ``program`` is its path; else the environment's ``HDS_AGENT``, else the one on ``PATH``. The other
+        arguments are those of :class:`Agent`.
+
+        Raises:
+            FileNotFoundError: if there is no such program.
+            AgentError: if it does not start or refuses.
+        """
+        found = program or os.environ.get("HDS_AGENT") or shutil.which("hds-agent")
+        if found is None:
+            raise FileNotFoundError(
+                "no hds-agent: build it with `cargo build --release -p hds-trainer --bin hds-agent` and give "
+                "its path as program=... or in HDS_AGENT"
+            )
+        # Paths of sockets are short (108 bytes), so not below the state folder.
+        folder = tempfile.TemporaryDirectory(prefix="hds-agent-")
+        command = [found, "serve", "--state", str(state), "--socket", f"{folder.name}/socket"]
+        process = subprocess.Popen(
+            [*command, "--until-stdin-ends"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        place = process.stdout.readline().strip()
+        try:
+            if not place:
+                raise AgentError("gone", f"{found} ended with status {process.wait()}; see its standard error")
+            agent = cls(place, **facts)
+        except BaseException:
+            process.kill()
+            process.wait()
+            folder.cleanup()
+            raise
+        agent._process, agent._folder = process, folder
+        return agent
+
+    def step(self, observation: Observation) -> list[float]:
+        """Sends what step ``next_step`` showed; gives the weights of the next batch, in the order of
+        ``domains``.
+
+        Raises:
+            AgentError: if the observation does not fit the run (nothing has changed then), or the
+                agent is gone.
+        """
+        request = {
+            "type": "step",
+            "step": self.next_step,
+            "samples": [int(n) for n in observation.samples],
+            "losses": _numbers(observation.losses),
+            "mtld": _numbers(observation.mtld),
+            "sketches": None if observation.sketches is None else dict(observation.sketches),
+            "weight_norms": [float(v) for v in observation.weight_norms],
+            "weight_change_norms": [float(v) for v in observation.weight_change_norms],
+            "weights": None if observation.weights is None else [float(v) for v in observation.weights],
+        }
+        reply = self._ask(request)
+        self.next_step, self.version = reply["step"], reply["version"]
+        self.weights, self.rewards, self.diagnostics = reply["weights"], reply["rewards"], reply["diagnostics"]
+        return self.weights
+
+    def save(self) -> Path:
+        """Saves the agent as it is now; save the model at the same step. Gives the checkpoint's folder.
+
+        Raises:
+            AgentError: if it cannot be written.
+        """
+        return Path(self._ask({"type": "save"})["folder"])
+
+    def close(self) -> None:
+        """Ends the session, and the process if it is this object's. What was not saved is saved."""
+        if self._socket.fileno() >= 0:
+            try:
+                self._ask({"type": "close"})
+            except (AgentError, OSError):
+                pass  # It is gone already, and its runs are saved.
+            self._lines.close()
+            self._socket.close()
+        if self._process is not None:
+            assert self._process.stdin is not None and self._process.stdout is not None
+            self._process.stdin.close()
+            self._process.wait()
+            self._process.stdout.close()
+            self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _vector(self, name: str, values: Mapping[str, float] | Sequence[float] | None) -> list[float] | None:
+        if not isinstance(values, Mapping):
+            return None if values is None else [float(v) for v in values]
+        unknown = sorted(set(values) - set(self.domains))
+        if unknown:
+            raise ValueError(f"{name}: no domain {unknown[0]!r}; there are {self.domains}")
+        return [float(values.get(domain, 0.0)) for domain in self.domains]
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            self._socket.sendall(json.dumps(request, allow_nan=False).encode() + b"\n")
+            line = self._lines.readline()
+        except OSError as error:
+            raise AgentError("gone", f"the agent is gone: {error}") from error
+        if not line:
+            raise AgentError("gone", "the agent has closed the connection; its standard error says why")
+        reply: dict[str, Any] = json.loads(line)
+        if reply["type"] == "error":
+            raise AgentError(reply["code"], reply["message"])
+        return reply

@@ -1,0 +1,407 @@
+"""The dataset: arguments, weights, state. Reading itself is Rust's (``hds._native``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import _native, _torch
+from ._torch import torch
+from .batch import DATASETS, Batch
+
+#: Arrays of a batch where ``keys`` is not given.
+DEFAULT_KEYS = (
+    "input_ids",
+    "labels",
+    "position_ids",
+    "cu_seqlens",
+    "domain_ids",
+    "mtld",
+    "loss_mask",
+)
+#: Numbers of a batch that may be among ``keys``.
+FACTS = ("step", "weights_version")
+
+
+class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
+    """Batches of an index under live mixture weights.
+
+    An item is a whole batch (this rank's part of it), so a ``torch.utils.data.DataLoader`` takes it with
+    ``batch_size=None``. L is ``seq_len``, R the rows of this rank.
+
+    index: folder that ``hds-index build`` wrote.
+    seq_len: tokens that a sequence trains on, L.
+    batch_size: sequences of the GLOBAL batch, over all ranks; ranks share it, so that the stream does not
+        depend on their number.
+    weights: {domain: weight} for every domain, or a sequence in the order of ``domains``; not negative, sum 1.
+        "natural" (the default: by tokens) and "uniform" need no numbers.
+    seed: of the draws and the order.
+    rank, world_size: this process's part; torch.distributed's (or torchrun's) where not given.
+    draws: "independent", or "stratified" (counts of a batch within one of B * weight).
+    minimum_per_domain: least sequences of each domain with weight in every batch.
+    order: "permutation" (every window once an epoch), or "independent" (drawn with replacement).
+    domain_end: "restart" in another order, "stop" with DomainEnded, or a number of epochs after which a domain's
+        weight goes to the others (``batch.ended`` says which).
+    packing: "windows" of L + 1 tokens across documents, or "documents", one a sequence, padded with
+        ``padding_token`` (the end-of-document id where not given).
+    labels: "next", the token after each input (plain cross-entropy, Megatron), or "same" as the inputs, for models that
+        shift them themselves (Hugging Face).
+    ignore_index: label of padding, and with ``mask_boundaries`` of the first token of a document.
+    reset_position_ids: positions begin again with each document.
+    keys: which arrays a batch has (all but "sample_ids" where not given); also "step" and "weights_version".
+    length: batches of an epoch, after which iteration ends; the next one goes on. Endless where not given.
+    read_ahead: batches that the system is asked for beforehand. access: "map", or "read" where maps are a problem.
+    weights_file: take the weights that another process publishes there (``hds.WeightsWriter``).
+    replay: take the weights of this log. weight_log: write one (rank 0).
+    output: "torch", "numpy", or "auto": torch where it is installed.
+    """
+
+    def __init__(
+        self,
+        index: str | os.PathLike[str],
+        *,
+        seq_len: int,
+        batch_size: int,
+        weights: Any = "natural",
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        draws: str = "independent",
+        minimum_per_domain: int = 0,
+        order: str = "permutation",
+        domain_end: str | int = "restart",
+        packing: str = "windows",
+        padding_token: int | None = None,
+        labels: str = "next",
+        ignore_index: int = -100,
+        mask_boundaries: bool = False,
+        reset_position_ids: bool = False,
+        keys: Sequence[str] | None = None,
+        length: int | None = None,
+        read_ahead: int = 2,
+        access: str = "map",
+        weights_file: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
+        weight_log: str | os.PathLike[str] | None = None,
+        output: str = "auto",
+    ) -> None:
+        super().__init__()
+        if output not in ("auto", "torch", "numpy"):
+            raise ValueError(f'output: {output!r} is neither "auto", "torch" nor "numpy"')
+        if output == "torch" and torch is None:
+            raise ValueError('output: "torch" is not installed')
+        if length is not None and length < 1:
+            raise ValueError(f"length: {length} batches, must be at least 1")
+        if weights_file is not None and replay is not None:
+            raise ValueError("weights come from weights_file or from replay, not from both")
+        rank, world_size = _torch.place(rank, world_size)
+        capped = isinstance(domain_end, int)
+        self._arguments: dict[str, Any] = {
+            "index": os.fspath(index),
+            "sequence_length": seq_len,
+            "batch_size": batch_size,
+            "seed": seed,
+            "rank": rank,
+            "world_size": world_size,
+            "draws": draws,
+            "minimum_per_domain": minimum_per_domain,
+            "order": order,
+            "domain_end": "restart" if capped else domain_end,
+            "cap": domain_end if capped else None,
+            "packing": packing,
+            "padding_token": padding_token,
+            "read_ahead_batches": read_ahead,
+            "access_by": access,
+        }
+        keys = DEFAULT_KEYS + FACTS if keys is None else tuple(keys)
+        self._facts = tuple(key for key in keys if key in FACTS)
+        self._stream_options: dict[str, Any] = {
+            "keys": [key for key in keys if key not in FACTS],
+            "labels": labels,
+            "ignore_index": ignore_index,
+            "mask_boundaries": mask_boundaries,
+            "reset_position_ids": reset_position_ids,
+        }
+        self._tensors = torch is not None and output != "numpy"
+        self.length = length
+        self.rank, self.world_size = rank, world_size
+        self._weights_file = None if weights_file is None else os.fspath(weights_file)
+        self._replay = None if replay is None else os.fspath(replay)
+        self._weight_log = None if weight_log is None else os.fspath(weight_log)
+        self._core = _native.Core(**self._arguments)
+        self._running: Any = None
+        self._generation = 0
+        self._token = ""
+        self._begin_at(0, 1, None if self._is_foreign() else self._numbers(weights))
+
+    # Weights
+
+    @property
+    def domains(self) -> list[str]:
+        """Names of the domains, in the order of every sequence of weights; ``domain_ids`` point into it."""
+        return self._core.domains
+
+    def set_weights(self, weights: Any) -> int:
+        """Puts weights in force for every batch not drawn yet, and returns their version.
+
+        In process, and with ``hds.DataLoader``, that is the very next batch. Call it on every rank with the
+        same weights.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError("weights are set in the process that made the dataset, not in its workers")
+        return self._core.set_weights(self._numbers(weights))
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights that the next batch would be drawn from."""
+        return dict(zip(self.domains, self._core.weights_at(self._where())[1]))
+
+    @property
+    def weights_version(self) -> int:
+        """Their version."""
+        return self._core.weights_at(self._where())[0]
+
+    def _numbers(self, weights: Any) -> list[float]:
+        names = self.domains
+        if isinstance(weights, str):
+            if weights == "natural":
+                return self._core.natural_weights()
+            if weights == "uniform":
+                return [1.0 / len(names)] * len(names)
+            raise ValueError(f'weights: {weights!r} is neither "natural" nor "uniform"')
+        if isinstance(weights, Mapping):
+            unknown = [name for name in weights if name not in names]
+            missing = [name for name in names if name not in weights]
+            if unknown or missing:
+                raise ValueError(
+                    f"weights: no domain is named {unknown}; there are {names}"
+                    if unknown
+                    else f"weights: nothing for {missing}; give 0 to what is not to be drawn"
+                )
+            weights = [weights[name] for name in names]
+        if hasattr(weights, "tolist"):
+            weights = weights.tolist()
+        return [float(weight) for weight in weights]
+
+    # State
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """Where the stream stands, as plain JSON values: the same on every rank.
+
+        step: number of batches that were trained on since the run began. Needed where something reads
+        ahead of the training loop: a plain torch ``DataLoader`` with workers, accelerate, Lightning.
+        """
+        if step is None:
+            step = self._where()
+            if step != self._position and not self._at_end(step):
+                raise ValueError(
+                    f"batches up to {step} have arrived from worker processes, and nobody told how many were "
+                    "trained on: say state_dict(step=number of batches trained on), or use hds.DataLoader"
+                )
+        return json.loads(self._core.state(step))
+
+    def load_state_dict(self, state: Mapping[str, Any] | str) -> None:
+        """Goes on where a state was taken, on any number of ranks and workers, with the weights then in force.
+
+        A state of another index, seed or sequence length is refused with the reason.
+        """
+        text = state if isinstance(state, str) else json.dumps(dict(state))
+        step, version, weights = self._core.restore(text)
+        self._begin_at(step, version, None if self._is_foreign() else weights)
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """Sequences taken of each domain so far, over all ranks."""
+        return dict(zip(self.domains, self._core.samples_before(self._where())))
+
+    @property
+    def epochs(self) -> dict[str, float]:
+        """How often each domain was gone through so far, in part."""
+        counts = self._core.samples_before(self._where())
+        windows = self._core.domain_samples
+        return {n: c / max(w, 1) for n, c, w in zip(self.domains, counts, windows)}
+
+    @property
+    def domain_tokens(self) -> dict[str, int]:
+        """Training tokens of each domain."""
+        return dict(zip(self.domains, self._core.domain_tokens))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything in the index."""
+        return self._core.fingerprint
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids are below this."""
+        return self._core.vocabulary
+
+    @property
+    def rows(self) -> int:
+        """Sequences of each batch that this rank reads."""
+        return self._core.rows
+
+    # Iteration
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError("the stream is endless; give length=batches of an epoch")
+        return self.length
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = _torch.worker()
+        if worker is None:
+            return self._run()
+        return self._run_as_worker(*worker)
+
+    def _run(self) -> Iterator[Batch]:
+        begin = self._where()
+        self._position = begin
+        generation = self._generation
+        stream = self._stream(begin, 0, 1)
+        while True:
+            if generation != self._generation:
+                raise RuntimeError("a state was loaded since this iteration began; begin another")
+            batch = self._make(stream.next())
+            if batch is None:
+                return
+            if not self._counting:  # else hds.DataLoader counts what it hands over
+                self._taken()
+            yield batch
+
+    def _run_as_worker(self, worker: int, workers: int) -> Iterator[Batch]:
+        if self._weight_log is not None and not self._counted:
+            raise RuntimeError("weight_log is written with hds.DataLoader, or without workers")
+        if self._running is not None:
+            # A worker that is kept goes on behind the epoch that all of them have read.
+            stream, end = self._running
+            if end is None:
+                raise RuntimeError("persistent workers need length=batches of an epoch")
+            stream.go_on(end, self._end(end))
+            self._running = (stream, self._end(end))
+        else:
+            begin = self._where()
+            stream = self._stream(begin, worker, workers)
+            self._running = (stream, self._end(begin))
+        while (batch := self._make(stream.next())) is not None:
+            yield batch
+
+    def _stream(self, begin: int, worker: int, workers: int) -> Any:
+        return self._core.stream(
+            begin=begin,
+            end=self._end(begin),
+            worker=worker,
+            workers=workers,
+            packed=self._tensors and _torch.worker() is not None,
+            **self._stream_options,
+        )
+
+    def _make(self, item: Any) -> Batch | None:
+        if item is None:
+            return None
+        arrays, (step, version, samples, ended), packed = item
+        if self._tensors:
+            from_numpy = torch.from_numpy
+            batch = Batch({key: from_numpy(array) for key, array in arrays.items()})
+            if packed is not None:
+                batch._packed = (from_numpy(packed[0]), packed[1])
+        else:
+            batch = Batch(arrays)
+        batch.step, batch.weights_version = step, version
+        batch.samples, batch.ended = tuple(samples), tuple(ended)
+        for fact in self._facts:
+            batch[fact] = step if fact == "step" else version
+        batch._token = self._token
+        return batch
+
+    # Where the stream stands
+
+    def _begin_at(self, step: int, version: int, weights: list[float] | None) -> None:
+        """Starts anew at a step; with weights where they are this process's to publish."""
+        self._process = os.getpid()
+        DATASETS.pop(self._token, None)
+        self._token = uuid.uuid4().hex
+        DATASETS[self._token] = self
+        #: Batches trained on, as far as this process knows.
+        self._position = step
+        #: Whether every batch trained on was counted here, and whether one that arrives now is.
+        self._counted = self._counting = False
+        self._running = None
+        self._generation += 1
+        self._logged = False
+        if self._replay is not None:
+            self._core.replay(self._replay)
+        elif self._weights_file is not None:
+            self._core.read_from(self._weights_file)
+        else:
+            assert weights is not None
+            memory = Path("/dev/shm")
+            folder = memory if os.access(memory, os.W_OK) else None
+            handle, self._control = tempfile.mkstemp(prefix="hds-weights-", dir=folder)
+            os.close(handle)
+            weakref.finalize(self, _remove, self._control, os.getpid())
+            self._core.publish_at(self._control, weights, version, step)
+
+    def _is_foreign(self) -> bool:
+        return self._replay is not None or self._weights_file is not None
+
+    def _where(self) -> int:
+        """The next batch: after the last one counted, or else after the last one that arrived."""
+        return self._position if self._counted else self._core.unbroken(self._position)
+
+    def _end(self, begin: int) -> int | None:
+        """The end of the epoch that a batch is in."""
+        return None if self.length is None else (begin // self.length + 1) * self.length
+
+    def _at_end(self, step: int) -> bool:
+        return self.length is not None and step == self._end(self._position)
+
+    def _taken(self) -> None:
+        """Counts a batch as handed to the training loop, and logs its weights."""
+        step = self._position
+        self._position = step + 1
+        if self._weight_log is not None and self.rank == 0:
+            if not self._logged:
+                self._core.log_to(self._weight_log, step)
+                self._logged = True
+            self._core.log_batch(step)
+
+    def _arrived(self, batch: Batch) -> None:
+        """Notes a batch that came from a worker process."""
+        if not self._counting:
+            self._counted = False
+        self._core.note(batch.step, list(batch.samples))
+
+    # Copies for workers that are started anew
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_core", "_running"):
+            state.pop(name)
+        state["_state"] = self._core.state(self._where())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        text = state.pop("_state")
+        self.__dict__.update(state)
+        self._running = None
+        self._core = _native.Core(**self._arguments)
+        self._position = self._core.restore(text)[0]
+        if self._replay is not None:
+            self._core.replay(self._replay)
+        else:
+            self._core.read_from(self._weights_file or self._control)
+
+
+def _remove(path: str, process: int) -> None:
+    if os.getpid() == process:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass

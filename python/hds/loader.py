@@ -1,0 +1,78 @@
+"""torch's DataLoader, counting what the training loop takes: weights without delay, states without doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch.utils.data
+
+from .batch import Batch
+from .dataset import StreamingDataset
+
+
+class DataLoader(torch.utils.data.DataLoader):
+    """A DataLoader over a StreamingDataset, for any number of workers.
+
+    weights_lag: weights set after batch t govern batch t + 1 + weights_lag. 0 is exact and lets no worker draw
+        ahead (reading ahead from disk goes on); None lets them run as far as ``prefetch_factor`` says, and weights
+        govern whatever nobody has begun: each batch says which (``weights_version``).
+    Other arguments are torch's; ``batch_size`` is the dataset's.
+    """
+
+    def __init__(
+        self,
+        dataset: StreamingDataset,
+        *,
+        num_workers: int = 0,
+        weights_lag: int | None = 0,
+        **arguments: Any,
+    ) -> None:
+        if not isinstance(dataset, StreamingDataset):
+            raise TypeError(f"dataset: {type(dataset).__name__} is no hds.StreamingDataset")
+        if arguments.pop("batch_size", None) is not None:
+            raise ValueError("batch_size: the dataset has it, and yields whole batches")
+        if arguments.get("persistent_workers"):
+            raise ValueError("persistent_workers: workers begin where the training loop stands, so not here")
+        if weights_lag is not None and weights_lag < 0:
+            raise ValueError(f"weights_lag: {weights_lag}, must not be negative")
+        super().__init__(dataset, batch_size=None, num_workers=num_workers, **arguments)
+        self.weights_lag = weights_lag
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        dataset: StreamingDataset = self.dataset
+        dataset._position = dataset._where()
+        dataset._counted = dataset._counting = True
+        generation = dataset._generation
+        self._allow()
+        batches: Any = super().__iter__()
+        try:
+            while True:
+                if generation != dataset._generation:
+                    raise RuntimeError("a state was loaded since this iteration began; begin another")
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                dataset._taken()
+                yield batch
+                self._allow()
+        finally:
+            # Workers end before the horizon opens, so that none draws a batch that nobody takes.
+            dataset._core.stop_readers()
+            del batches
+            dataset._counting = False
+            dataset._core.set_horizon(None)
+
+    def _allow(self) -> None:
+        dataset: StreamingDataset = self.dataset
+        lag = self.weights_lag
+        dataset._core.set_horizon(None if lag is None else dataset._position + 1 + lag)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the dataset's."""
+        return self.dataset.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As the dataset's."""
+        self.dataset.load_state_dict(state)

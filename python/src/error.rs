@@ -1,0 +1,68 @@
+//! Errors of the crates as Python exceptions.
+//!
+//! In: an error. Out: `ValueError` for what the caller gave, `FileNotFoundError` for a missing file,
+//! `hds.DomainEnded` where a domain has nothing left, `hds.HdsError` for everything else.
+
+use std::io::ErrorKind;
+
+use hds::{SharedWeightsError, WeightSourceError};
+use hds_loader::{IndexError, LoaderError};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(hds, HdsError, PyException, "An index, a state or a file of weights cannot be used.");
+create_exception!(
+    hds,
+    DomainEnded,
+    HdsError,
+    "A domain, or every domain with weight, was gone through as often as `domain_end` allows."
+);
+
+pub(crate) fn value_error(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+pub(crate) fn index_error(error: IndexError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        IndexError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            PyFileNotFoundError::new_err(text)
+        }
+        _ => HdsError::new_err(text),
+    }
+}
+
+pub(crate) fn loader_error(error: LoaderError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        LoaderError::Index(error) => index_error(error),
+        LoaderError::WeightSource(error) => source_error(error),
+        LoaderError::Config { .. }
+        | LoaderError::Weights { .. }
+        | LoaderError::NoWindow { .. }
+        | LoaderError::Minimum { .. }
+        | LoaderError::State { .. }
+        | LoaderError::BadState { .. } => PyValueError::new_err(text),
+        LoaderError::DomainEnded { .. } | LoaderError::AllEnded { .. } => DomainEnded::new_err(text),
+        _ => HdsError::new_err(text),
+    }
+}
+
+pub(crate) fn source_error(error: WeightSourceError) -> PyErr {
+    match error {
+        WeightSourceError::Shared(error) => shared_error(error),
+        other => HdsError::new_err(other.to_string()),
+    }
+}
+
+pub(crate) fn shared_error(error: SharedWeightsError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        SharedWeightsError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            PyFileNotFoundError::new_err(text)
+        }
+        SharedWeightsError::Weights { .. } => PyValueError::new_err(text),
+        _ => HdsError::new_err(text),
+    }
+}

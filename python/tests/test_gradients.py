@@ -1,0 +1,112 @@
+"""Sketches of domains' gradients against gradients of each sequence by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hds.torch  # noqa: E402
+
+DOMAINS = 4
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 12)
+        self.up = torch.nn.Linear(12, 24)
+        self.down = torch.nn.Linear(24, 12)
+        self.head = torch.nn.Linear(12, 50)
+
+    def forward(self, ids):
+        return self.head(self.down(torch.tanh(self.up(self.embed(ids)))))
+
+
+def losses(model, ids):
+    logits = model(ids[:, :-1])
+    flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    return flat.view(ids.shape[0], -1).mean(1)
+
+
+def micro_batches():
+    generator = torch.Generator().manual_seed(3)
+    for domains in ([0, 1, 0, 3], [3, 3, 1]):
+        yield torch.randint(50, (len(domains), 17), generator=generator), domains
+
+
+def products(rows):
+    width = max(len(row) for row in rows)
+    matrix = torch.tensor([row or [0.0] * width for row in rows], dtype=torch.float64)
+    return matrix @ matrix.T
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_full_rank_sketches_are_exact(checkpointing):
+    torch.manual_seed(0)
+    model = Model()
+    layers = ["up", "down"]
+    gradients = hds.torch.DomainGradients(model, layers, domains=DOMAINS, rank=64)
+    total = sum(len(domains) for _, domains in micro_batches())
+    for ids, domains in micro_batches():
+        gradients.begin(domains, scale=1 / total)
+        if checkpointing:
+            from torch.utils.checkpoint import checkpoint
+
+            value = checkpoint(lambda x: losses(model, x), ids, use_reentrant=False)
+        else:
+            value = losses(model, ids)
+        (value.sum() / total).backward()
+    got = gradients.finish()
+    gradients.remove()
+
+    alone = [[] for _ in range(DOMAINS)]
+    for ids, domains in micro_batches():
+        for row, domain in enumerate(domains):
+            model.zero_grad()
+            losses(model, ids[row : row + 1]).sum().backward()
+            flat = [getattr(model, name).weight.grad.flatten().double() for name in layers]
+            alone[domain].append(torch.cat(flat))
+    means = [torch.stack(g).mean(0).tolist() if g else [] for g in alone]
+    assert got["means"][2] == []
+    torch.testing.assert_close(products(got["means"]), products(means), rtol=1e-4, atol=1e-9)
+    squares = [sum(float(g @ g) for g in all_) / len(all_) if all_ else 0.0 for all_ in alone]
+    torch.testing.assert_close(torch.tensor(got["sequence_squares"]), torch.tensor(squares), rtol=1e-4, atol=1e-9)
+
+
+def test_low_rank_sketches_are_right_on_average():
+    torch.manual_seed(0)
+    model = Model()
+    ids, domains = next(iter(micro_batches()))
+
+    def sketch(rank, seed):
+        gradients = hds.torch.DomainGradients(model, ["down"], domains=DOMAINS, rank=rank, seed=seed)
+        gradients.begin(domains)
+        losses(model, ids).mean().backward()
+        got = products(gradients.finish()["means"])
+        gradients.remove()
+        return got
+
+    exact = sketch(64, 0)
+    all_ = torch.stack([sketch(6, seed) for seed in range(300)])
+    error = all_.std(0) / 300**0.5
+    assert ((all_.mean(0) - exact).abs() <= 4 * error + 1e-12).all()
+    assert error[0, 0] < 0.1 * exact[0, 0], "the test has no power"
+
+
+def test_mistakes_are_named():
+    model = Model()
+    with pytest.raises(ValueError, match="no layer \\['middle'\\]"):
+        hds.torch.DomainGradients(model, ["middle"], domains=2)
+    gradients = hds.torch.DomainGradients(model, ["down"], domains=2)
+    with pytest.raises(ValueError, match="must be from 0 to 1"):
+        gradients.begin([0, 2])
+    gradients.begin([0, 1, 1])
+    with pytest.raises(ValueError, match="expected 3 sequences"):
+        losses(model, torch.zeros(2, 5, dtype=torch.long)).mean().backward()
+    assert gradients.change_norms() == [0.0]
+    before = gradients.norms()
+    assert gradients.change_norms() == [0.0] and before[0] > 0
+    with torch.no_grad():
+        model.down.weight[0, 0] += 2.0
+    assert abs(gradients.change_norms()[0] - 2.0) < 1e-6

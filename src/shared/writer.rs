@@ -1,0 +1,196 @@
+//! The one writer of a file of shared weights.
+//!
+//! In: mixtures and how far readers may go. Out: the file. Always holds: one writer a file (the system's
+//! file lock, which ends with the process); readers find the file whole or not at all.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use super::{
+    BEING_WRITTEN, Board, COUNT, DIGEST, DOMAINS, FORMAT, GATE, HORIZON, MAGIC, NUMBER, PROCESS,
+    SLOT_COUNT, SLOTS, STEP, STOPS, SharedWeights, SharedWeightsError, VERSION, WEIGHTS, digest,
+};
+use crate::domain::DomainSet;
+use crate::live::VersionedMixture;
+use crate::mixture::Mixture;
+
+/// Publishes weights to every process that has the file open.
+#[derive(Debug)]
+pub struct SharedWeightsWriter {
+    reader: SharedWeights,
+    newest: Mutex<Newest>,
+    /// Held locked for as long as this lives.
+    _lock: File,
+}
+
+/// The newest entry.
+#[derive(Debug)]
+struct Newest {
+    number: u64,
+    step: u64,
+    version: u64,
+}
+
+impl SharedWeightsWriter {
+    /// Makes the file, in place of one that no writer has open; `first` governs batches from `step` on.
+    ///
+    /// All batches may be drawn until [`Self::set_horizon`] says otherwise.
+    ///
+    /// # Errors
+    /// If another writer has the file open, it cannot be written, or `first` is not of these domains.
+    pub fn create(
+        path: &Path,
+        domains: &DomainSet,
+        first: &VersionedMixture,
+        step: u64,
+    ) -> Result<Self, SharedWeightsError> {
+        let weights = first.mixture.weights();
+        // A mixture of another set of domains would not fit the slots.
+        Mixture::new(weights.to_vec(), domains).map_err(|source| SharedWeightsError::Weights {
+            path: path.to_owned(),
+            version: first.version,
+            source,
+        })?;
+        if let Ok(old) = File::open(path) {
+            lock(&old, path)?;
+        }
+        // Of this process alone, so that two writers that start at once do not share it.
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = path.with_file_name(name);
+        let fail = |action, error| {
+            let _ = fs::remove_file(&partial);
+            SharedWeightsError::io(action, path, error)
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(&partial).map_err(|e| fail("create", e))?;
+        let bytes = Board::words_of(domains, SLOTS) * size_of::<u64>() as u64;
+        file.set_len(bytes).map_err(|e| fail("write", e))?;
+        lock(&file, path)?;
+        let words = super::Words::map(&file).map_err(|e| fail("map", e))?;
+        for (place, value) in [
+            (DOMAINS, domains.len() as u64),
+            (DIGEST, digest(domains)),
+            (SLOT_COUNT, SLOTS),
+            (PROCESS, u64::from(std::process::id())),
+            (GATE, step << 1),
+            (COUNT, 0),
+            (HORIZON, u64::MAX),
+            (FORMAT, MAGIC),
+        ] {
+            words.at(place).store(value, Release);
+        }
+        let writer = Self {
+            reader: SharedWeights::of(Board {
+                path: path.to_owned(),
+                domains: domains.clone(),
+                words,
+            }),
+            newest: Mutex::new(Newest {
+                number: 0,
+                step,
+                version: first.version,
+            }),
+            _lock: file,
+        };
+        writer.write(0, step, first.version, &first.mixture);
+        writer.reader.board.words.at(COUNT).store(1, Release);
+        fs::rename(&partial, path).map_err(|e| fail("rename to", e))?;
+        Ok(writer)
+    }
+
+    /// Puts a mixture in force for every batch that nobody has asked for yet; returns its version.
+    ///
+    /// O(K); waits for no reader.
+    ///
+    /// # Errors
+    /// If the mixture is not of the file's domains.
+    pub fn publish(&self, mixture: &Mixture) -> Result<u64, SharedWeightsError> {
+        let board = &self.reader.board;
+        let (got, want) = (mixture.weights().len(), board.domains.len());
+        // A poisoned lock: the words are whole or marked as being written, and are written anew.
+        let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        if got != want {
+            return Err(SharedWeightsError::Weights {
+                path: board.path.clone(),
+                version: newest.version + 1,
+                source: crate::mixture::MixtureError::Length { got, want },
+            });
+        }
+        let frontier = self.hold_frontier();
+        newest.version += 1;
+        if newest.step < frontier {
+            newest.number += 1;
+            newest.step = frontier;
+        }
+        self.write(newest.number, newest.step, newest.version, mixture);
+        board.words.at(COUNT).store(newest.number + 1, Release);
+        board.words.at(GATE).store(frontier << 1, Release);
+        Ok(newest.version)
+    }
+
+    /// Lets readers draw the batches below `horizon`, and no others; `u64::MAX` lets them draw all.
+    pub fn set_horizon(&self, horizon: u64) {
+        self.reader.board.words.at(HORIZON).store(horizon, Release);
+    }
+
+    /// Tells readers that wait for the horizon to give up, as nobody wants their batches any more. They see
+    /// it by [`SharedWeights::stops`], which grows by one.
+    pub fn stop_readers(&self) {
+        let stops = self.reader.board.words.at(STOPS);
+        stops.store(stops.load(Relaxed) + 1, Release);
+    }
+
+    /// Version of the newest weights.
+    pub fn version(&self) -> u64 {
+        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        newest.version
+    }
+
+    /// A handle to read with in this process.
+    pub fn reader(&self) -> SharedWeights {
+        self.reader.clone()
+    }
+
+    /// Sets the gate's low bit and returns the frontier, which then stays until the bit is cleared.
+    fn hold_frontier(&self) -> u64 {
+        let gate = self.reader.board.words.at(GATE);
+        let mut seen = gate.load(Relaxed);
+        loop {
+            // Readers only ever move the frontier, and there is one writer: this soon succeeds.
+            match gate.compare_exchange_weak(seen & !1, seen | 1, AcqRel, Acquire) {
+                Ok(before) => return before >> 1,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn write(&self, number: u64, step: u64, version: u64, mixture: &Mixture) {
+        let board = &self.reader.board;
+        let slot = board.slot(number);
+        board.words.at(slot + NUMBER).store(BEING_WRITTEN, Relaxed);
+        // Nobody sees what follows together with the number that was there before.
+        fence(Release);
+        board.words.at(slot + STEP).store(step, Relaxed);
+        board.words.at(slot + VERSION).store(version, Relaxed);
+        for (i, weight) in mixture.weights().iter().enumerate() {
+            let place = board.words.at(slot + WEIGHTS + i);
+            place.store(weight.to_bits(), Relaxed);
+        }
+        board.words.at(slot + NUMBER).store(number, Release);
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), SharedWeightsError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(SharedWeightsError::Busy {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(SharedWeightsError::io("lock", path, error)),
+    }
+}
