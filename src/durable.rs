@@ -61,6 +61,21 @@ pub fn write_file(
     outcome
 }
 
+/// Opens a file for reading that is to be a regular one: a pipe in its place would wait for a writer that may
+/// never come.
+///
+/// # Errors
+/// If it is something else, or cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
+    }
+    File::open(path)
+}
+
 /// Gives a finished folder its final name; the target must not exist.
 ///
 /// # Errors

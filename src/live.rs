@@ -4,6 +4,21 @@
 //! Always holds: a reader sees a whole mixture, never parts of two; versions grow by one from 1.
 //! The rule of use: what is published after step t governs batch t+1. Leaves logging to
 //! [`crate::weight_log`].
+//!
+//! ```
+//! use hds::{DomainSet, LiveWeights, Mixture};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let domains = DomainSet::new(["code", "law"])?;
+//! let weights = LiveWeights::new(Mixture::uniform(&domains));
+//! let for_the_loader = weights.clone();
+//! let version = weights.publish(Mixture::new(vec![0.25, 0.75], &domains)?);
+//! assert_eq!((version, for_the_loader.read().version), (2, 2));
+//! // A weight that makes no sense is refused by the name of its domain.
+//! let error = Mixture::new(vec![1.5, -0.5], &domains).unwrap_err();
+//! assert!(error.to_string().contains("\"law\" is -0.5"));
+//! # Ok(()) }
+//! ```
 
 use std::sync::{Arc, RwLock};
 

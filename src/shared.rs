@@ -18,6 +18,28 @@
 //! copy. An entry whose first batch is below the frontier never changes; the newest one, as long as no batch
 //! was settled with it, is overwritten in place, so that any number of publications between two batches
 //! takes one slot. Readers may fall [`SLOTS`] such entries behind; then they get an error.
+//!
+//! ```
+//! use std::time::Duration;
+//! use hds::{DomainSet, Mixture, SharedWeights, SharedWeightsWriter, VersionedMixture};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("weights");
+//! let domains = DomainSet::new(["code", "law"])?;
+//! let first = VersionedMixture { version: 1, mixture: Mixture::uniform(&domains) };
+//! let writer = SharedWeightsWriter::create(&path, &domains, &first, 0)?;
+//!
+//! // In any process:
+//! let reader = SharedWeights::open(&path, &domains)?;
+//! assert_eq!(reader.settle(0, Duration::ZERO)?.version, 1);
+//!
+//! // Batch 0 is settled; this governs batch 1 and later ones.
+//! writer.publish(&Mixture::new(vec![0.9, 0.1], &domains)?)?;
+//! assert_eq!(reader.settle(1, Duration::ZERO)?.mixture.weights(), [0.9, 0.1]);
+//! assert_eq!(reader.settle(0, Duration::ZERO)?.version, 1);
+//! # Ok(()) }
+//! ```
 
 mod error;
 mod words;
@@ -163,7 +185,10 @@ impl Board {
         let metadata = file.metadata();
         let metadata = metadata.map_err(|e| SharedWeightsError::io("read the size of", path, e))?;
         if metadata.len() < (HEADER * size_of::<u64>()) as u64 {
-            return Err(bad(format!("has {} bytes, less than a header", metadata.len())));
+            return Err(bad(format!(
+                "has {} bytes, less than a header",
+                metadata.len()
+            )));
         }
         let words = Words::map(file).map_err(|e| SharedWeightsError::io("map", path, e))?;
         if words.at(FORMAT).load(Acquire) != MAGIC {
@@ -171,7 +196,10 @@ impl Board {
         }
         let count = words.at(DOMAINS).load(Relaxed);
         if count != domains.len() as u64 {
-            return Err(bad(format!("is for {count} domains, not {}", domains.len())));
+            return Err(bad(format!(
+                "is for {count} domains, not {}",
+                domains.len()
+            )));
         }
         if words.at(DIGEST).load(Relaxed) != digest(domains) {
             return Err(bad("is for domains of other names".into()));

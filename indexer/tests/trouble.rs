@@ -322,3 +322,83 @@ fn what_may_not_be_read_or_written_is_named() {
     assert!(!scratch.path("free/index").exists() && !scratch.path("free/index.building").exists());
     set(&scratch.path("open"), 0o755);
 }
+
+#[test]
+fn what_no_build_made_is_neither_removed_nor_written_through() {
+    let scratch = Scratch::new();
+    scratch.write("a.jsonl", line("some words", "web"));
+    let options = scratch.options(&["a.jsonl"]);
+    scratch.write("index.building/precious", "mine");
+    let error = run(&options).unwrap_err().to_string();
+    assert!(
+        error.contains("\"precious\"") && error.contains("move it away"),
+        "{error}"
+    );
+    assert_eq!(
+        fs::read(scratch.path("index.building/precious")).unwrap(),
+        b"mine"
+    );
+    fs::remove_dir_all(scratch.path("index.building")).unwrap();
+    fs::create_dir(scratch.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", scratch.path("index.building")).unwrap();
+    assert!(run(&options).is_err());
+    assert!(files(&scratch.path("elsewhere")).is_empty());
+    fs::remove_file(scratch.path("index.building")).unwrap();
+    run(&options).unwrap();
+}
+
+#[test]
+fn a_domain_field_of_no_use_is_an_error_not_a_domain_by_the_files_name() {
+    let scratch = Scratch::new();
+    for (meta, want) in [
+        (r#"{"pile_set_name": 7}"#, "is a number"),
+        (r#"{"pile_set_name": null}"#, "is null"),
+        (
+            r#"{"pile_set_name": "a", "pile_set_name": "b"}"#,
+            "occurs twice",
+        ),
+    ] {
+        let text = format!("{{\"text\": \"some words\", \"meta\": {meta}}}\n");
+        scratch.write("a.jsonl", text);
+        let error = run(&scratch.options(&["a.jsonl"])).unwrap_err().to_string();
+        assert!(
+            error.contains("line 1") && error.contains(want),
+            "{want}: {error}"
+        );
+    }
+    // A corpus whose records have no such field is of the file's domain.
+    scratch.write(
+        "a.jsonl",
+        "{\"text\": \"some words\", \"meta\": \"none\"}\n",
+    );
+    run(&scratch.options(&["a.jsonl"])).unwrap();
+    assert_eq!(corpora::domains(&scratch.path("index")), ["a"]);
+}
+
+#[test]
+fn a_pipe_in_place_of_a_manifest_or_shard_is_refused_at_once() {
+    let scratch = Scratch::new();
+    scratch.write("a.jsonl", line("some words", "web"));
+    run(&scratch.options(&["a.jsonl"])).unwrap();
+    let pipe = |path: &Path| {
+        fs::remove_file(path).unwrap();
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let index = scratch.path("index");
+    let verified = || {
+        let command = Command::new(env!("CARGO_BIN_EXE_hds-index"))
+            .arg("verify")
+            .arg(&index)
+            .output()
+            .unwrap();
+        assert!(!command.status.success());
+        let said = [command.stdout, command.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    pipe(&index.join("domains/web/train/00000.tokens"));
+    let said = verified();
+    assert!(said.contains("00000.tokens"), "{said}");
+    pipe(&index.join("manifest.json"));
+    let said = verified();
+    assert!(said.contains("no regular file"), "{said}");
+}

@@ -105,7 +105,9 @@ fn index() -> builder::TestIndex {
 
 fn link(files: &builder::TestIndex, file: &mut FileEntry, number: usize) {
     let old = files.path().join(&file.path);
-    file.path = file.path.replace("domain-000", &format!("domain-{number:03}"));
+    file.path = file
+        .path
+        .replace("domain-000", &format!("domain-{number:03}"));
     let new = files.path().join(&file.path);
     fs::create_dir_all(new.parent().unwrap()).unwrap();
     fs::hard_link(old, new).unwrap();

@@ -111,7 +111,11 @@ impl Batch {
 
     fn shifted_i64(&self, rows: Range<usize>, shift: usize, out: &mut [i64]) {
         let length = self.sequence_length;
-        assert_eq!(out.len(), rows.len() * length, "the target of a copy of tokens");
+        assert_eq!(
+            out.len(),
+            rows.len() * length,
+            "the target of a copy of tokens"
+        );
         for (row, out) in rows.zip(out.chunks_exact_mut(length)) {
             let start = row * (length + 1) + shift;
             widen(&self.tokens, start..start + length, out);

@@ -1,7 +1,7 @@
 //! What can go wrong between an index and a batch.
 
-use hds::{MixtureError, WeightSourceError};
 use hds::index::IndexError;
+use hds::{MixtureError, WeightSourceError};
 use thiserror::Error;
 
 /// Why there is no loader or no batch.

@@ -26,8 +26,23 @@
 //! let mut loader = Loader::new(index, weights.clone(), config)?;
 //! let batch = loader.next_batch()?; // tokens [32, 1025]
 //! println!("{:?}", batch.global_samples);
+//! weights.publish(Mixture::uniform(loader.index().domains())); // governs the next batch
 //! # Ok(()) }
 //! ```
+//!
+//! Ranks share the global batch, and a configuration says what is wrong with it:
+//!
+//! ```
+//! use hds_loader::{LoaderConfig, Packing};
+//!
+//! let third = LoaderConfig { rank: 2, world_size: 3, ..LoaderConfig::new(1024, 32, 7) };
+//! assert_eq!(third.slots(), 22..32);
+//! let config = LoaderConfig { world_size: 33, packing: Packing::Documents, ..third };
+//! let error = config.check().unwrap_err().to_string();
+//! assert!(error.contains("world_size: 33 ranks for a batch of 32 sequences"));
+//! ```
+//!
+//! `cargo run --release -p hds-loader --example live_weights -- INDEX` is a whole training loop in miniature.
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 

@@ -12,7 +12,6 @@ use hds::{DomainId, VersionedMixture, WeightSource};
 
 use crate::batch::{Batch, SampleId};
 use crate::config::LoaderConfig;
-use crate::weights::check_weights;
 use crate::domain_end::DomainEnds;
 use crate::draw::Drawer;
 use crate::error::LoaderError;
@@ -22,6 +21,7 @@ use crate::read_ahead::ReadAhead;
 use crate::row_reader::read_rows;
 use crate::state::LoaderState;
 use crate::tokens::Tokens;
+use crate::weights::check_weights;
 
 /// Reads the training split of an index, batch after batch.
 #[derive(Debug)]

@@ -110,7 +110,11 @@ impl LoaderState {
         }
         if self.packing != config.packing {
             let (got, want) = (&self.packing, &config.packing);
-            return Err(differs("packing", &format!("{got:?}"), &format!("{want:?}")));
+            return Err(differs(
+                "packing",
+                &format!("{got:?}"),
+                &format!("{want:?}"),
+            ));
         }
         let domains = index.domains();
         if self.samples.len() != domains.len() {

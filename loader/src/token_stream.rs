@@ -146,7 +146,9 @@ impl TokenStream {
     /// The tokens of a document.
     fn document(&self, number: u64) -> Result<Range<u64>, LoaderError> {
         let after = self.shards.partition_point(|s| s.first_document <= number);
-        let shard = after.checked_sub(1).and_then(|place| self.shards.get(place));
+        let shard = after
+            .checked_sub(1)
+            .and_then(|place| self.shards.get(place));
         let Some(shard) = shard.filter(|s| number - s.first_document < s.table.rows()) else {
             return Err(self.outside(self.tokens, 1));
         };
@@ -160,7 +162,10 @@ impl TokenStream {
             shard.end_token()
         };
         if end <= start {
-            let reason = format!("token_offset of row {} is {end}, not after row {row}'s", row + 1);
+            let reason = format!(
+                "token_offset of row {} is {end}, not after row {row}'s",
+                row + 1
+            );
             return Err(batch.damaged(reason).into());
         }
         Ok(start..end)

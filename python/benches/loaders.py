@@ -171,6 +171,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--workers", type=int, default=2, help="0 leaves the part with workers out")
+    parser.add_argument("--only-workers", action="store_true", help="leave out the part in process")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, torch {torch.__version__}, numpy {np.__version__}")
@@ -190,7 +191,8 @@ def main() -> None:
             print("LitData is not installed")
         else:
             sides["LitData CombinedStreamingDataset"] = lambda: as_int64(litdata)
-        compare("in process", sides, options.rounds, options.batches, 1600)
+        if not options.only_workers:
+            compare("in process", sides, options.rounds, options.batches, 1600)
         if options.workers:
             workers = options.workers
             torchs = torch.utils.data.DataLoader(GatherDataset(index), batch_size=None, num_workers=workers)

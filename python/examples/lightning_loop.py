@@ -43,7 +43,6 @@ class Model(lightning.LightningModule):
     def train_dataloader(self):
         return torch.utils.data.DataLoader(self.dataset, batch_size=None)
 
-    # By the step, as Lightning may fetch a batch before it is trained on.
     def on_save_checkpoint(self, checkpoint):
         checkpoint["data"] = self.dataset.state_dict(step=self.global_step)
 
@@ -59,7 +58,8 @@ def main():
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     options = parser.parse_args()
     lightning.seed_everything(0)
-    dataset = hds.StreamingDataset(options.index, seq_len=64, batch_size=8, seed=1, weights="uniform")
+    # With a length Lightning does not fetch a batch before it is needed, so weights govern the very next one.
+    dataset = hds.StreamingDataset(options.index, seq_len=64, batch_size=8, seed=1, weights="uniform", length=1000)
     trainer = lightning.Trainer(
         max_steps=options.steps,
         accelerator="cpu",

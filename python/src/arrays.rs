@@ -138,7 +138,9 @@ pub(crate) fn fill(batch: &Batch, options: &ArrayOptions, pool: &Pool) -> Filled
             "position_ids" if options.reset_position_ids => batch.position_ids(0..rows, out),
             "position_ids" => {
                 for row in out.chunks_mut(length) {
-                    (0i64..).zip(row).for_each(|(position, place)| *place = position);
+                    (0i64..)
+                        .zip(row)
+                        .for_each(|(position, place)| *place = position);
                 }
             }
             "domain_ids" => {
@@ -257,7 +259,10 @@ impl Filled {
 fn view<'py, T: Element>(memory: &Bound<'py, Memory>, part: &Part) -> Bound<'py, PyAny> {
     let words = &memory.get().words[part.words.clone()];
     let count: usize = part.shape.iter().product();
-    assert!(count * size_of::<T>() <= size_of_val(words), "a part holds its array");
+    assert!(
+        count * size_of::<T>() <= size_of_val(words),
+        "a part holds its array"
+    );
     let data = words.as_ptr().cast::<T>();
     let owner = memory.clone().into_any();
     // SAFETY: `data` is aligned to 8 bytes and holds `count` values of T (checked above): integers and floats

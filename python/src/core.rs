@@ -94,7 +94,13 @@ impl Core {
     }
 
     /// Publishes weights in a new file at `path`, in force from batch `step` on.
-    fn publish_at(&self, path: PathBuf, weights: Vec<f64>, version: u64, step: u64) -> PyResult<()> {
+    fn publish_at(
+        &self,
+        path: PathBuf,
+        weights: Vec<f64>,
+        version: u64,
+        step: u64,
+    ) -> PyResult<()> {
         let mixture = self.mixture(weights)?;
         let first = VersionedMixture { version, mixture };
         let domains = self.index.domains();
@@ -144,14 +150,22 @@ impl Core {
     /// Lets batches below `step` be drawn and no others; `None` lets all be drawn.
     #[pyo3(signature = (step))]
     fn set_horizon(&self, step: Option<u64>) {
-        if let Some(writer) = self.source().as_ref().and_then(|source| source.writer.as_ref()) {
+        if let Some(writer) = self
+            .source()
+            .as_ref()
+            .and_then(|source| source.writer.as_ref())
+        {
             writer.set_horizon(step.unwrap_or(u64::MAX));
         }
     }
 
     /// Ends the streams of workers that wait for the horizon.
     fn stop_readers(&self) {
-        if let Some(writer) = self.source().as_ref().and_then(|source| source.writer.as_ref()) {
+        if let Some(writer) = self
+            .source()
+            .as_ref()
+            .and_then(|source| source.writer.as_ref())
+        {
             writer.stop_readers();
         }
     }

@@ -11,7 +11,12 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyFileNotFoundError, PyValueError};
 use pyo3::prelude::*;
 
-create_exception!(hds, HdsError, PyException, "An index, a state or a file of weights cannot be used.");
+create_exception!(
+    hds,
+    HdsError,
+    PyException,
+    "An index, a state or a file of weights cannot be used."
+);
 create_exception!(
     hds,
     DomainEnded,
@@ -44,7 +49,9 @@ pub(crate) fn loader_error(error: LoaderError) -> PyErr {
         | LoaderError::Minimum { .. }
         | LoaderError::State { .. }
         | LoaderError::BadState { .. } => PyValueError::new_err(text),
-        LoaderError::DomainEnded { .. } | LoaderError::AllEnded { .. } => DomainEnded::new_err(text),
+        LoaderError::DomainEnded { .. } | LoaderError::AllEnded { .. } => {
+            DomainEnded::new_err(text)
+        }
         _ => HdsError::new_err(text),
     }
 }

@@ -66,7 +66,13 @@ impl Stream {
     fn next<'py>(
         &mut self,
         py: Python<'py>,
-    ) -> PyResult<Option<(Bound<'py, PyDict>, Facts, Option<(Bound<'py, PyAny>, Layout)>)>> {
+    ) -> PyResult<
+        Option<(
+            Bound<'py, PyDict>,
+            Facts,
+            Option<(Bound<'py, PyAny>, Layout)>,
+        )>,
+    > {
         if !self.place.has_more(self.loader.step()) {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ def run(*command, needs=("torch",)):
         [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=600
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith('{"')]
 
 
 def test_plain_loop_learns_and_resumes_exactly(index, tmp_path):

@@ -3,11 +3,12 @@
 //! BLAKE3 because it is cryptographic (an index may come from anyone) and, at over 1 GB/s a core, is
 //! no cost beside tokenisation.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::durable::open_regular;
 
 /// A BLAKE3 digest, shown as 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ impl<R: Read> Read for ChecksumReader<R> {
 /// # Errors
 /// If it cannot be read.
 pub fn checksum_file(path: &Path) -> io::Result<Checksum> {
-    let mut reader = ChecksumReader::new(File::open(path)?);
+    let mut reader = ChecksumReader::new(open_regular(path)?);
     let mut buffer = vec![0; 1 << 18];
     while reader.read(&mut buffer)? > 0 {}
     Ok(reader.finish())
@@ -137,6 +138,8 @@ pub fn checksum_file(path: &Path) -> io::Result<Checksum> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

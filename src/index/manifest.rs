@@ -6,7 +6,6 @@
 //! really there and as long is checked by who opens them, their content by `hds-index verify`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ use super::checksum::Checksum;
 use super::error::IndexError;
 use super::layout::{MANIFEST_FILE, Split};
 use crate::domain::DomainSet;
-use crate::durable::{self, FileError};
+use crate::durable::{self, FileError, open_regular};
 
 /// Name of the format.
 pub const FORMAT_NAME: &str = "hds-index";
@@ -213,7 +212,7 @@ impl Manifest {
     /// If there is none, it is of another version, or a field contradicts another; the field is named.
     pub fn load(index: &Path) -> Result<(Self, Checksum), IndexError> {
         let path = index.join(MANIFEST_FILE);
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 return Err(IndexError::NoManifest {
                     path: index.to_owned(),

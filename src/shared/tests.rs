@@ -71,9 +71,7 @@ fn threads_agree_on_every_batch_and_see_whole_mixtures() {
             .iter()
             .map(|mine| {
                 let shared = SharedWeights::open(&path, &domains()).unwrap();
-                scope.spawn(move || {
-                    read_all(&shared, steps, |step| mine.store(step + 1, Relaxed))
-                })
+                scope.spawn(move || read_all(&shared, steps, |step| mine.store(step + 1, Relaxed)))
             })
             .collect();
         let slowest = || progress.iter().map(|p| p.load(Relaxed)).min().unwrap();
@@ -264,12 +262,20 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
     // Bytes that are no mixture.
     let shared = SharedWeights::open(&path, &domains()).unwrap();
     let place = HEADER + WEIGHTS + 3;
-    shared.board.words.at(place).store(f64::NAN.to_bits(), Relaxed);
+    shared
+        .board
+        .words
+        .at(place)
+        .store(f64::NAN.to_bits(), Relaxed);
     let error = shared.look(0).unwrap_err().to_string();
     assert!(error.contains("\"d3\" is NaN"), "{error}");
     // Cut short.
     drop(writer);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
-    assert!(reason(&domains()).contains("slots"), "{}", reason(&domains()));
+    assert!(
+        reason(&domains()).contains("slots"),
+        "{}",
+        reason(&domains())
+    );
 }

@@ -59,6 +59,16 @@ pub enum BuildError {
         /// The target.
         path: PathBuf,
     },
+    /// The place of the staging folder is taken.
+    #[error(
+        "{path} is where an unfinished build is kept, but there is {entry}, which no build made; move it away or name another target"
+    )]
+    InTheWay {
+        /// Where the staging folder belongs.
+        path: PathBuf,
+        /// What is there.
+        entry: String,
+    },
     /// Another build writes to the same target.
     #[error(
         "another build is writing {target} (it holds {lock}); wait for it or name another target"

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hds::index::{DomainEntry, FileEntry, ShardEntry, Split, SplitEntry, TokenType};
 
@@ -26,7 +26,8 @@ struct Job<'s> {
     paths: &'s SplitPaths,
 }
 
-/// Writes the tables of all shards, of splits with so many documents that occurred before, and gives the domains in the order of their names.
+/// Writes the tables of all shards, of splits with so many documents that occurred before, and gives the domains in the order of their names;
+/// `None` if `interrupted` became true before all were written.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -35,7 +36,8 @@ pub(super) fn finish(
     duplicates: &[u64],
     token_type: TokenType,
     threads: usize,
-) -> Result<Vec<DomainEntry>, BuildError> {
+    interrupted: &AtomicBool,
+) -> Result<Option<Vec<DomainEntry>>, BuildError> {
     let mut jobs = Vec::new();
     for (number, (state, paths)) in splits.iter().enumerate() {
         let (mut first_token, mut first_document) = (0, 0);
@@ -59,6 +61,9 @@ pub(super) fn finish(
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(job) = jobs.get(number) else { return };
+                if interrupted.load(Ordering::Relaxed) {
+                    return;
+                }
                 let outcome = finish_shard(job, token_type);
                 if outcome.is_err() {
                     next.store(jobs.len(), Ordering::Relaxed);
@@ -72,6 +77,9 @@ pub(super) fn finish(
         }
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if done.values().all(Result::is_ok) && done.len() < jobs.len() {
+        return Ok(None);
+    }
     let mut entries: Vec<(SplitEntry, ShardSums)> =
         splits.iter().map(|_| Default::default()).collect();
     for (number, outcome) in done {
@@ -102,7 +110,7 @@ pub(super) fn finish(
             Split::Valid => domain.valid = entry,
         }
     }
-    Ok(domains.into_values().collect())
+    Ok(Some(domains.into_values().collect()))
 }
 
 fn finish_shard(

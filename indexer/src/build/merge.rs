@@ -307,6 +307,8 @@ fn join(
         duplicates,
         shard_tokens,
         threads,
+        interrupted,
+        has_journal: false,
     }
     .run(
         joiner.shards.finish()?,
@@ -314,6 +316,11 @@ fn join(
         &|source, position| kinds[source].place_of(position),
     )?;
     Ok(manifest)
+}
+
+fn ended_early() -> MergeError {
+    let kept = "nothing was kept".into();
+    BuildError::Interrupted { kept }.into()
 }
 
 impl LoadedPart {
@@ -418,8 +425,7 @@ impl Joiner<'_> {
 
     fn append(&mut self, run: &mut Run) -> Result<(), MergeError> {
         if self.interrupted.load(Ordering::Relaxed) {
-            let kept = "nothing was kept".into();
-            return Err(BuildError::Interrupted { kept }.into());
+            return Err(ended_early());
         }
         self.shards.append(run)?;
         self.advance.documents += run.documents.len() as u64;

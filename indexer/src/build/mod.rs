@@ -59,6 +59,9 @@ use shards::{Shards, SplitPaths, SplitState};
 pub(crate) use staging::Staging;
 use work::{WorkOptions, held_out_below};
 
+/// More than any machine has cores: a larger number is a slip.
+const MOST_THREADS: usize = 1024;
+
 /// Builds an index. Ends early, with [`BuildError::Interrupted`], when `interrupted` becomes true.
 ///
 /// # Errors
@@ -159,6 +162,10 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
     }
     if options.threads == 0 {
         return wrong("--threads", "0".into(), "at least 1 is wanted");
+    }
+    if options.threads > MOST_THREADS {
+        let got = options.threads.to_string();
+        return wrong("--threads", got, "at most 1024 is wanted");
     }
     if options.fields.text == options.fields.domain {
         let got = options.fields.domain.to_string();
@@ -320,15 +327,7 @@ impl<'b> Build<'b> {
             collector.checkpoint()?;
         }
         if outcome? {
-            let kept = if collector.has_journal {
-                format!(
-                    "what is done lies in {}; run the same command again to go on",
-                    staging.folder().display()
-                )
-            } else {
-                "nothing was kept".into()
-            };
-            return Err(BuildError::Interrupted { kept });
+            return Err(ended_early(collector.has_journal, staging));
         }
         self.progress.finishes();
         if collector.checkpoint_every.is_some() && collector.has_journal {
@@ -350,9 +349,24 @@ impl<'b> Build<'b> {
             duplicates: self.options.duplicates,
             shard_tokens: self.options.shard_tokens,
             threads: self.options.threads,
+            interrupted: self.interrupted,
+            has_journal: collector.has_journal,
         }
         .run(collector.shards.finish()?, sources, &place_of)
     }
+}
+
+/// The error of a build that the user ended.
+fn ended_early(has_journal: bool, staging: &Staging) -> BuildError {
+    let kept = if has_journal {
+        format!(
+            "what is done lies in {}; run the same command again to go on",
+            staging.folder().display()
+        )
+    } else {
+        "nothing was kept".into()
+    };
+    BuildError::Interrupted { kept }
 }
 
 /// The sources as the manifest names them.
@@ -374,13 +388,16 @@ struct Finish<'f> {
     duplicates: Duplicates,
     shard_tokens: u64,
     threads: usize,
+    interrupted: &'f AtomicBool,
+    /// Whether an interrupted build can be gone on with.
+    has_journal: bool,
 }
 
 impl Finish<'_> {
     /// Counts copies or leaves them out, writes the tables and gives the manifest; `place_of` says in words where a record of a source is.
     ///
     /// # Errors
-    /// If a file cannot be read or written, or nothing is left to train on.
+    /// If a file cannot be read or written, nothing is left to train on, or the user ends it.
     fn run(
         self,
         mut splits: Vec<(SplitState, SplitPaths)>,
@@ -409,7 +426,14 @@ impl Finish<'_> {
                 }
             }
         }
-        let domains = finish::finish(&splits, &copies, self.token_type, self.threads)?;
+        let domains = finish::finish(
+            &splits,
+            &copies,
+            self.token_type,
+            self.threads,
+            self.interrupted,
+        )?;
+        let domains = domains.ok_or_else(|| ended_early(self.has_journal, staging))?;
         assemble(self.identity, self.token_type, domains, sources)
     }
 }

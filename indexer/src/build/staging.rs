@@ -55,6 +55,12 @@ impl Staging {
                 path: target.into(),
             });
         }
+        if let Some(entry) = foreign(&folder)? {
+            return Err(BuildError::InTheWay {
+                path: folder,
+                entry,
+            });
+        }
         fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
         let path = folder.join("lock");
         let lock = OpenOptions::new()
@@ -197,11 +203,43 @@ impl Staging {
     }
 }
 
+/// What a staging folder may hold.
+const ENTRIES: [&str; 8] = [
+    "lock",
+    "journal.json",
+    "journal.json.partial",
+    "records",
+    "index",
+    "all",
+    "kept",
+    "duplicates",
+];
+
+/// What is in the way of a staging folder: the path itself if it is no folder, or something in it that no build made. Everything in
+/// a staging folder is removed in the end, so nothing of anybody else's may be there.
+fn foreign(folder: &Path) -> Result<Option<String>, FileError> {
+    match folder.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FileError::new("look at", folder, e)),
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Ok(Some("no folder of its own".into())),
+    }
+    let failed = |e| FileError::new("list", folder, e);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if !ENTRIES.iter().any(|known| name == *known) {
+            return Ok(Some(format!("{name:?}")));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes what is left where a build was killed between publishing and tidying up: a staging folder without an index, and where
 /// copies were left out without a journal.
 fn remove_published(folder: &Path) {
     let goes_on = folder.join("all").exists() && folder.join("journal.json").exists();
-    if !folder.is_dir() || folder.join("index").exists() || goes_on {
+    let all_ours = matches!(foreign(folder), Ok(None));
+    if !folder.is_dir() || folder.join("index").exists() || goes_on || !all_ours {
         return;
     }
     let lock = OpenOptions::new()

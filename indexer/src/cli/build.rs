@@ -226,7 +226,7 @@ pub(super) fn load_tokenizer(
         },
     })?;
     if let Some(note) = tokenizer.note() {
-        eprintln!("{note}");
+        hds::note!("{note}");
     }
     Ok(tokenizer)
 }
@@ -250,7 +250,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Ok(Done::Whole(summary)) => show(arguments.json, &summary)?,
         Ok(Done::Part(summary)) => show_part(arguments, &summary)?,
         Err(error @ BuildError::Interrupted { .. }) => {
-            eprintln!("{error}");
+            hds::note!("{error}");
             return Ok(ExitCode::from(signal::INTERRUPTED));
         }
         Err(error) => return Err(error.into()),
@@ -267,7 +267,7 @@ fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()>
     if arguments.json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }
-    eprintln!(
+    hds::note!(
         "part {} of {}: indexed {} documents, {} tokens of {} sources in {:.1} s ({:.1} MB of text/s, {} threads, tokenised \
          by {}) into {}; `hds-index merge` joins all parts",
         summary.part,
@@ -289,7 +289,7 @@ pub(super) fn show(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }
     super::print(&Overview::load(&summary.index)?.to_text())?;
-    eprintln!(
+    hds::note!(
         "indexed {} documents, {} tokens in {:.1} s ({:.1} MB of text/s, {} threads, tokenised by {}) into {}",
         grouped(summary.documents),
         grouped(summary.tokens),

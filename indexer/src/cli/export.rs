@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 super::print(&(serde_json::to_string_pretty(&summary)? + "\n"))?;
             } else {
                 let documents = grouped(summary.documents);
-                eprintln!("wrote {documents} documents into {}", output.display());
+                hds::note!("wrote {documents} documents into {}", output.display());
             }
         }
         What::Megatron => {
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 };
                 super::print(&datasets.iter().map(line).collect::<String>())?;
                 let tokens = datasets.iter().map(|d| d.tokens).sum();
-                eprintln!(
+                hds::note!(
                     "wrote {} datasets of {} tokens into {}",
                     datasets.len(),
                     grouped(tokens),

@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match outcome {
         Ok(summary) => show(arguments.json, &summary)?,
         Err(error @ BuildError::Interrupted { .. }) => {
-            eprintln!("{error}");
+            hds::note!("{error}");
             return Ok(ExitCode::from(signal::INTERRUPTED));
         }
         Err(error) => return Err(error.into()),

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let summary = match outcome {
         Ok(summary) => summary,
         Err(MergeError::Build(error @ BuildError::Interrupted { .. })) => {
-            eprintln!("{error}");
+            hds::note!("{error}");
             return Ok(ExitCode::from(signal::INTERRUPTED));
         }
         Err(error) => return Err(error.into()),
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         super::print(&(serde_json::to_string_pretty(&summary)? + "\n"))?;
     } else {
         super::print(&Overview::load(&summary.index)?.to_text())?;
-        eprintln!(
+        hds::note!(
             "joined {} parts, {} documents, {} tokens in {:.1} s into {}",
             summary.parts,
             grouped(summary.documents),

@@ -59,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", hds::message::with_causes(error.as_ref()));
+            hds::note!("error: {}", hds::message::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -71,7 +71,7 @@ impl Progress for Shown {
     fn note(&self, message: &str) {
         match &self.bar {
             Some(bar) => bar.println(message),
-            None => eprintln!("{message}"),
+            None => hds::note!("{message}"),
         }
     }
 }

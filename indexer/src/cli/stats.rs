@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             stats.to_html(&format!("Documents of {}", arguments.index.display()))
         };
         durable::write_file(path, |file| file.write_all(content.as_bytes()))?;
-        eprintln!("wrote {}", path.display());
+        hds::note!("wrote {}", path.display());
     }
     if arguments.json {
         super::print(&(serde_json::to_string_pretty(&stats)? + "\n"))?;

@@ -88,20 +88,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if summary.skipped > 0 {
-        eprintln!(
+        hds::note!(
             "left out {} records that cannot be read",
             grouped(summary.skipped)
         );
     }
     if (summary.vocabulary as usize) < arguments.vocabulary {
-        eprintln!(
+        hds::note!(
             "warning: {} ids instead of {}: the sample has no more pairs that occur {} times",
             grouped(summary.vocabulary.into()),
             grouped(arguments.vocabulary as u64),
             arguments.least_count
         );
     }
-    eprintln!(
+    hds::note!(
         "trained {} ids on {} documents, {} bytes of text in {:.1} s into {}",
         grouped(summary.vocabulary.into()),
         grouped(summary.documents),

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         super::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     } else {
         for stranger in &report.strangers {
-            eprintln!("warning: {} belongs to no shard", stranger.display());
+            hds::note!("warning: {} belongs to no shard", stranger.display());
         }
         for problem in &report.problems {
             super::print(&format!("{problem}\n"))?;
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 started.elapsed().as_secs_f64(),
             ))?;
         } else {
-            eprintln!(
+            hds::note!(
                 "error: {} is damaged; build it again",
                 arguments.index.display()
             );

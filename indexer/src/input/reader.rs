@@ -22,7 +22,7 @@ use super::plan::{DomainFrom, Plan, Source, SourceKind, stamp};
 use super::rows::RowSource;
 use super::table::Table;
 use super::text::TextFiles;
-use crate::record::{Fault, FieldPath, Found, read_object};
+use crate::record::{Fault, FieldPath, Found, JsonFault, read_object};
 
 /// Which fields of a record are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,12 +262,20 @@ fn was_changed(source: &Source) -> bool {
 /// Whether the first good record of a block has the domain's field.
 fn has_domain(block: &LineBlock, fields: &RecordFields) -> bool {
     let mut found = Found::default();
-    block
-        .bytes
-        .split(|b| *b == b'\n')
-        .find_map(|line| read_object(line, &fields.text, Some(&fields.domain), &mut found).ok())
-        .is_some()
-        && found.has_domain
+    let path = fields.domain.to_string();
+    let mut lines = block.bytes.split(|b| *b == b'\n');
+    let decided = lines.find_map(|line| {
+        match read_object(line, &fields.text, Some(&fields.domain), &mut found) {
+            Ok(()) => Some(found.has_domain),
+            // There, but of no use: an error of that record, not a domain by the file's name.
+            Err(JsonFault {
+                fault: Fault::FieldType { field, .. } | Fault::FieldTwice { field },
+                ..
+            }) if field == path => Some(true),
+            Err(_) => None,
+        }
+    });
+    decided.unwrap_or(false)
 }
 
 impl Records {

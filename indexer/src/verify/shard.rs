@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hds::durable::open_regular;
 use hds::index::{Checksum, FileEntry, IndexError, Manifest, ShardEntry, TokenType};
 
 use super::tables::{RuntimeRows, TableRows};
@@ -65,7 +66,7 @@ fn check_file(index: &Path, entry: &FileEntry, read: &AtomicU64) -> Result<(), I
 
 /// Opens a file of the size that the manifest says.
 fn open(path: &Path, entry: &FileEntry) -> Result<File, IndexError> {
-    let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+    let file = open_regular(path).map_err(|e| io_error("open", path, e))?;
     let got = file
         .metadata()
         .map_err(|e| io_error("open", path, e))?

@@ -13,6 +13,7 @@ use arrow_array::types::{Float32Type, Float64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::FileReader;
 use arrow_schema::{ArrowError, Schema};
+use hds::durable::open_regular;
 use hds::index::{BATCH_ROWS, IndexError, runtime_schema, table_schema};
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -87,7 +88,7 @@ pub(crate) struct RuntimeRows {
 impl RuntimeRows {
     /// Opens a table of so many rows.
     pub fn open(path: &Path, rows: u64) -> Result<Self, IndexError> {
-        let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+        let file = open_regular(path).map_err(|e| io_error("open", path, e))?;
         let batches = FileReader::try_new(BufReader::new(file), None)
             .map_err(|e: ArrowError| content(path, e))?;
         let batch_rows = BATCH_ROWS as u64;
@@ -175,7 +176,7 @@ pub(crate) struct TableRows {
 impl TableBatches {
     /// Opens a table of so many rows, at one of them.
     pub fn open(path: &Path, rows: u64, first_row: u64) -> Result<Self, IndexError> {
-        let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+        let file = open_regular(path).map_err(|e| io_error("open", path, e))?;
         // The types noted by the writer are kept: a hash has 16 bytes.
         let options = ArrowReaderOptions::new();
         let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)

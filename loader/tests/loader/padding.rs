@@ -64,7 +64,11 @@ fn an_epoch_has_every_document_once_cut_or_padded() {
                 for place in 0..LENGTH {
                     let at = row * LENGTH + place;
                     assert_eq!((inputs[at], targets[at]), (token(place), token(place + 1)));
-                    assert_eq!(mask[at], place + 1 < filled, "row {row}, {place} of {filled}");
+                    assert_eq!(
+                        mask[at],
+                        place + 1 < filled,
+                        "row {row}, {place} of {filled}"
+                    );
                     let position = if place < filled { place as i64 } else { 0 };
                     assert_eq!(positions[at], position);
                 }

@@ -61,7 +61,10 @@ fn workers_that_take_turns_read_the_stream_of_one_under_shared_weights() {
                 loader.skip_batch().unwrap();
             }
             let batch = loader.next_batch().unwrap();
-            assert_eq!(batch.samples, want[step as usize], "{workers} workers, {step}");
+            assert_eq!(
+                batch.samples, want[step as usize],
+                "{workers} workers, {step}"
+            );
             assert_eq!(batch.weights.version, step + 1);
             writer.publish(&mixture(&index, step + 1)).unwrap();
         }
@@ -148,5 +151,8 @@ fn a_change_of_weights_costs_less_than_ten_microseconds() {
     let limit = Duration::from_micros(10);
     let in_process = best(Box::new(|| _ = live.publish(other.clone())));
     let shared = best(Box::new(|| _ = writer.publish(&other).unwrap()));
-    assert!(in_process < limit && shared < limit, "{in_process:?} {shared:?}");
+    assert!(
+        in_process < limit && shared < limit,
+        "{in_process:?} {shared:?}"
+    );
 }

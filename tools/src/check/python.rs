@@ -39,7 +39,14 @@ pub(super) fn run(project: &Project, counts: &mut Counts) -> Result<(), String> 
     }
     let mut build = Command::new(&python);
     build
-        .args(["-m", "maturin", "build", "--release", "--quiet", "--manifest-path"])
+        .args([
+            "-m",
+            "maturin",
+            "build",
+            "--release",
+            "--quiet",
+            "--manifest-path",
+        ])
         .arg(project.root().join("python").join("Cargo.toml"))
         .arg("--out")
         .arg(&wheels)
@@ -61,7 +68,10 @@ pub(super) fn run(project: &Project, counts: &mut Counts) -> Result<(), String> 
     pytest
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
         .arg(project.root().join("python").join("tests"))
-        .env("HDS_INDEX_PROGRAM", target.join("release").join("hds-index"))
+        .env(
+            "HDS_INDEX_PROGRAM",
+            target.join("release").join("hds-index"),
+        )
         .env("HDS_AGENT", target.join("release").join("hds-agent"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Not beside the sources: what is tested is the wheel.
@@ -106,8 +116,9 @@ fn environment(home: &Path) -> Result<PathBuf, String> {
     let mut install = pip(&python);
     install.args(PACKAGES).args(more.split_whitespace());
     // Instant where they are there, also without a network.
-    succeed(&mut install, "pip")
-        .map_err(|_| "pip cannot install maturin, numpy and pytest; is there a network?".to_owned())?;
+    succeed(&mut install, "pip").map_err(|_| {
+        "pip cannot install maturin, numpy and pytest; is there a network?".to_owned()
+    })?;
     Ok(python)
 }
 
