@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use corpora::{Scratch, files, line, run, shards};
 use hds_indexer::build::{
-    BuildError, BuildOptions, Duplicates, MergeError, MergeSummary, OnError, PartSummary, Silent,
-    build_part, merge,
+    Advance, BuildError, BuildOptions, Duplicates, MergeError, MergeSummary, OnError, PartSummary,
+    Progress, Silent, build_part, merge,
 };
 use hds_indexer::input::Part;
 use hds_indexer::tokenize::ByteTokenizer;
@@ -275,6 +275,42 @@ fn a_damaged_part_is_refused_and_the_file_named() {
         message.contains("control characters") || message.contains("records"),
         "{message}"
     );
+}
+
+/// Ends a build once it has so many documents.
+struct StopAfter<'s>(u64, &'s AtomicBool);
+
+impl Progress for StopAfter<'_> {
+    fn advances(&self, advance: Advance) {
+        if advance.documents >= self.0 {
+            self.1.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_part_goes_on_but_not_as_another() {
+    let scratch = Scratch::new();
+    let options = corpus(&scratch);
+    run(&options).unwrap();
+    let mut interrupted = options.clone();
+    interrupted.target = part_folder(&scratch, 1, 2);
+    interrupted.checkpoint_every = std::time::Duration::ZERO;
+    fs::create_dir_all(interrupted.target.parent().unwrap()).unwrap();
+    let (first, stop) = (Part::new(1, 2).unwrap(), AtomicBool::new(false));
+    let progress = StopAfter(50, &stop);
+    let error = build_part(&interrupted, first, &ByteTokenizer, &progress, &stop).unwrap_err();
+    assert!(matches!(error, BuildError::Interrupted { .. }), "{error}");
+    assert!(!interrupted.target.exists());
+    let other = build(&interrupted, Part::new(2, 2).unwrap()).unwrap_err();
+    let message = other.to_string();
+    assert!(message.contains("part \"1/2 of"), "{message}");
+    assert!(build(&interrupted, first).unwrap().resumed);
+    let mut rest = options.clone();
+    rest.target = part_folder(&scratch, 2, 2);
+    build(&rest, Part::new(2, 2).unwrap()).unwrap();
+    join(&[interrupted.target, rest.target], &scratch).unwrap();
+    assert!(files(&scratch.path("joined")) == files(&options.target));
 }
 
 #[test]

@@ -420,7 +420,7 @@ impl Finish<'_> {
                 for (number, left_out) in left_out {
                     let number = number as usize;
                     let source = &mut sources[number];
-                    source.documents -= left_out.count;
+                    source.documents = source.documents.saturating_sub(left_out.count);
                     let place = place_of(number, left_out.first);
                     add_skip(&mut source.skipped, "exact copy", left_out.count, place);
                 }

@@ -238,7 +238,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let interrupted = signal::interrupted()?;
     let progress = Shown::new(arguments.json);
     let outcome = match arguments.shard {
-        None => build(&options, &*tokenizer, &progress, &interrupted).map(Done::Whole),
+        None => build(&options, &*tokenizer, &progress, &interrupted)
+            .map(|summary| Done::Whole(Box::new(summary))),
         Some(shard) => {
             let part = shard.part(|name| std::env::var(name).ok())?;
             build_part(&options, part, &*tokenizer, &progress, &interrupted).map(Done::Part)
@@ -258,7 +259,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 enum Done {
-    Whole(BuildSummary),
+    Whole(Box<BuildSummary>),
     Part(PartSummary),
 }
 
