@@ -10,7 +10,6 @@ const LENGTH: usize = 10;
 fn shards() -> Vec<Vec<Document>> {
     vec![
         documents(1, 7, |d| 1 + d * 3),
-        vec![],
         documents(2, 1, |_| 11),
         documents(3, 12, |d| 5 + d),
     ]

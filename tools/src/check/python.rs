@@ -142,7 +142,9 @@ fn succeed(command: &mut Command, what: &str) -> Result<(), String> {
 fn count(output: &str, counts: &mut Counts) -> u64 {
     for line in output.lines() {
         if let Some(reason) = line.strip_prefix("SKIPPED ") {
-            let reason = reason.trim_start_matches(|letter| letter != ' ').trim();
+            let reason = reason
+                .trim_start_matches(|letter: char| letter != ' ')
+                .trim();
             counts.skipped_tests.push(reason.to_owned());
         }
     }
