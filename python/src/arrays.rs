@@ -214,13 +214,12 @@ fn loss_mask(batch: &Batch, out: &mut [u8]) {
 /// Where each array lies in a batch's memory: key, type, first word and shape.
 pub(crate) type Layout = Vec<(&'static str, &'static str, usize, Vec<usize>)>;
 
+/// A batch's arrays by key, and the whole memory with its layout where that was asked for.
+pub(crate) type Arrays<'py> = (Bound<'py, PyDict>, Option<(Bound<'py, PyAny>, Layout)>);
+
 impl Filled {
     /// Makes Python's arrays; with `packed` also one array of the whole memory, and the layout.
-    pub(crate) fn into_arrays<'py>(
-        self,
-        py: Python<'py>,
-        packed: bool,
-    ) -> PyResult<(Bound<'py, PyDict>, Option<(Bound<'py, PyAny>, Layout)>)> {
+    pub(crate) fn into_arrays<'py>(self, py: Python<'py>, packed: bool) -> PyResult<Arrays<'py>> {
         let parts = self.parts;
         let memory = Memory {
             words: self.words,
