@@ -51,6 +51,16 @@ fn read(plan: &Plan, start: Cursor) -> (Vec<String>, Vec<(Cursor, usize)>) {
                     record(text.position, &text.bytes);
                 }
             }
+            Payload::Tokens(tokens) => {
+                let mut start = 0;
+                for (number, &end) in (tokens.first_document..).zip(&tokens.ends) {
+                    let ids = tokens.ids[start..end]
+                        .iter()
+                        .flat_map(|id| id.to_le_bytes());
+                    record(number, &ids.collect::<Vec<u8>>());
+                    start = end;
+                }
+            }
             Payload::Fault { error, .. } => records.push(format!("{source} {error}")),
             Payload::End => {}
         }

@@ -10,10 +10,14 @@
 //! uses in process.
 
 mod connection;
+mod error;
 mod lines;
 pub mod protocol;
+mod registry;
 mod server;
 mod session;
 
+pub use error::SessionError;
+pub use registry::Sessions;
 pub use server::{AgentError, Listen, Server, ServerConfig};
-pub use session::{Session, SessionError, Sessions};
+pub use session::Session;

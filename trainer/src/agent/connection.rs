@@ -7,9 +7,11 @@
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::error::SessionError;
 use super::lines::{Lines, Next};
 use super::protocol::{PROTOCOL, Reply, Request};
-use super::session::{Session, SessionError, Sessions};
+use super::registry::Sessions;
+use super::session::Session;
 use crate::run::Interrupt;
 
 /// Longest line once a client is trusted: the Gram matrix of 1,000 domains has about 20 MB.

@@ -18,7 +18,7 @@ use hds::durable::FileError;
 use thiserror::Error;
 
 use super::connection::{self, Context, refusal};
-use super::session::Sessions;
+use super::registry::Sessions;
 use crate::run::Interrupt;
 
 /// How often a thread that waits looks whether to stop.

@@ -27,7 +27,7 @@ impl Running {
         .unwrap();
         let stop = Interrupt::default();
         let (place, asked) = (server.place(), stop.clone());
-        let thread = std::thread::spawn(move || server.serve(&asked).unwrap());
+        let thread = thread::spawn(move || server.serve(&asked).unwrap());
         Self {
             dir,
             stop,
@@ -124,7 +124,7 @@ fn several_runs_at_once_and_nonsense_on_one_harms_no_other() {
     bad.writer.write_all(b"{\"type\":\"st").unwrap();
     drop(bad);
     let again = (0..100).find_map(|_| {
-        std::thread::sleep(LOOK);
+        thread::sleep(LOOK);
         match running.client().open("bad", Start::Resume) {
             Reply::Opened { step, .. } => Some(step),
             _ => None,

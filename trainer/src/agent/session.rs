@@ -8,20 +8,19 @@
 //! when a session ends unasked, so that the latter never pushes out what a client's own checkpoint
 //! belongs to.
 
-use std::collections::HashSet;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use hds::durable::{self, FileError};
 use hds::{DomainSet, Mixture};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use super::error::{SessionError, invalid};
 use super::protocol::{Facts, Open, PROTOCOL, Reply, Sketches, Start, Step};
+use super::registry::{Sessions, Taken};
 use crate::reward::RewardModel;
-use crate::run::{CheckpointError, Checkpoints};
-use crate::scheduler::{Policy, PolicyError, PolicyName, RunFacts, build};
+use crate::run::Checkpoints;
+use crate::scheduler::{Policy, PolicyName, RunFacts, build};
 use crate::signals::{Gram, Observation, StepSignals};
 
 const STATE_FILE: &str = "agent.json";
@@ -30,170 +29,6 @@ const STATE_VERSION: u32 = 1;
 const KEEP: usize = 5;
 /// Largest replay that a client may ask for. A transition is about 8 K numbers of 4 bytes.
 const REPLAY_BYTES: u64 = 4 << 30;
-
-/// Why a request was not carried out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// Another version of the protocol.
-    #[error("protocol is {got}, this agent speaks {PROTOCOL}")]
-    Protocol {
-        /// What the client speaks.
-        got: u32,
-    },
-    /// A value that cannot be.
-    #[error("{field}: {reason}")]
-    Invalid {
-        /// Field of the request.
-        field: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The run is open elsewhere.
-    #[error("run {run} is open in another session; close that one, or choose another name")]
-    Busy {
-        /// The run.
-        run: String,
-    },
-    /// A step out of order.
-    #[error("step is {got}, the next one is {want}")]
-    Order {
-        /// The step sent.
-        got: u64,
-        /// The step to send.
-        want: u64,
-    },
-    /// The run is at its end.
-    #[error("step is {step}, the run has {total}")]
-    Ended {
-        /// The step sent.
-        step: u64,
-        /// Steps of the run.
-        total: u64,
-    },
-    /// The state folder does not hold what was asked for, or holds what was not.
-    #[error("run {run}: {reason}")]
-    State {
-        /// The run.
-        run: String,
-        /// What is wrong and what to do.
-        reason: String,
-    },
-    /// The policy refuses.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// The reward refuses.
-    #[error(transparent)]
-    Reward(#[from] crate::reward::RewardError),
-    /// A checkpoint cannot be written or read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A file operation failed.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl SessionError {
-    /// The `code` of the reply that tells it.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Protocol { .. } => "protocol",
-            Self::Invalid { .. } | Self::Policy(_) | Self::Reward(_) => "invalid",
-            Self::Busy { .. } => "busy",
-            Self::Order { .. } | Self::Ended { .. } => "step",
-            Self::State { .. } | Self::Checkpoint(_) | Self::File(_) => "state",
-        }
-    }
-}
-
-fn invalid(field: &'static str, reason: impl ToString) -> SessionError {
-    SessionError::Invalid {
-        field,
-        reason: reason.to_string(),
-    }
-}
-
-/// The runs of a state folder that are open in this process.
-#[derive(Clone, Debug)]
-pub struct Sessions {
-    folder: PathBuf,
-    open: Arc<Mutex<HashSet<String>>>,
-}
-
-impl Sessions {
-    /// Runs below `folder`, which is made if needed.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub fn new(folder: PathBuf) -> Result<Self, FileError> {
-        fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
-        Ok(Self {
-            folder,
-            open: Arc::default(),
-        })
-    }
-
-    /// Number of runs that are open.
-    pub fn len(&self) -> usize {
-        self.names().len()
-    }
-
-    /// Whether none is open.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn names(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        // A set of names is whole whatever happened to who held it.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Keeps a run's name taken for as long as it lives.
-#[derive(Debug)]
-struct Taken {
-    sessions: Sessions,
-    run: String,
-    /// Holds the lock against other processes.
-    _lock: File,
-}
-
-impl Taken {
-    fn new(sessions: &Sessions, run: &str) -> Result<Self, SessionError> {
-        let busy = || SessionError::Busy { run: run.into() };
-        if !sessions.names().insert(run.to_owned()) {
-            return Err(busy());
-        }
-        let folder = sessions.folder.join(run);
-        let lock = (|| {
-            fs::create_dir_all(&folder).map_err(|e| FileError::new("create", &folder, e))?;
-            let path = folder.join("lock");
-            let file = File::create(&path).map_err(|e| FileError::new("create", &path, e))?;
-            match file.try_lock() {
-                Ok(()) => Ok(file),
-                Err(TryLockError::WouldBlock) => Err(busy()),
-                Err(TryLockError::Error(e)) => Err(FileError::new("lock", &path, e).into()),
-            }
-        })();
-        match lock {
-            Ok(lock) => Ok(Self {
-                sessions: sessions.clone(),
-                run: run.to_owned(),
-                _lock: lock,
-            }),
-            Err(error) => {
-                sessions.names().remove(run);
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.sessions.names().remove(&self.run);
-    }
-}
 
 /// What a checkpoint holds beside the policy's folder.
 #[derive(Serialize, Deserialize)]
