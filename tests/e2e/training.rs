@@ -312,7 +312,7 @@ fn a_domain_that_is_only_held_out_is_drawn_by_no_policy() {
         [data]
         index = {index:?}
         sequence_length = 32
-        batch_size = 6
+        batch_size = 8
         [model]
         preset = "cpu"
         hidden_size = 32
