@@ -1,5 +1,7 @@
 //! A reader started at the cursor behind any block gives exactly the records that follow.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod corpora;
 
 use std::io::Write;

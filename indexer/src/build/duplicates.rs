@@ -34,6 +34,9 @@ type Entry = [u8; 40];
 /// Closed shards of every domain and split.
 pub(super) type Splits = [(SplitState, SplitPaths)];
 
+/// Closed shards without copies.
+pub(super) type Kept = Vec<(SplitState, SplitPaths)>;
+
 /// A document whose text occurred before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Duplicate {
@@ -80,7 +83,7 @@ pub(super) fn leave_out(
     (index, records): (PathBuf, PathBuf),
     token_type: TokenType,
     shard_tokens: u64,
-) -> Result<(Vec<(SplitState, SplitPaths)>, BTreeMap<u32, LeftOutCopies>), BuildError> {
+) -> Result<(Kept, BTreeMap<u32, LeftOutCopies>), BuildError> {
     for folder in [&index, &records] {
         remake(folder)?;
     }

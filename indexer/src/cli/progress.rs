@@ -37,13 +37,10 @@ impl Shown {
 
 impl Progress for Shown {
     fn begins(&self, input_bytes: u64) {
-        match &self.bar {
-            Some(bar) => {
-                bar.set_length(input_bytes);
-                bar.set_style(style(input_bytes > 0));
-                bar.enable_steady_tick(EVERY);
-            }
-            None => {}
+        if let Some(bar) = &self.bar {
+            bar.set_length(input_bytes);
+            bar.set_style(style(input_bytes > 0));
+            bar.enable_steady_tick(EVERY);
         }
     }
 

@@ -141,9 +141,12 @@ mod tests {
         ]
     }
 
+    /// The option, the environment, and what comes of it.
+    type Case<'c> = (&'c str, &'c [(&'c str, &'c str)], &'c str);
+
     #[test]
     fn batch_systems_tell_the_part() {
-        let good: &[(&str, &[(&str, &str)], &str)] = &[
+        let good: &[Case] = &[
             ("2/5", &[(SLURM_ID, "9")], "2/5"),
             ("auto", &slurm("0", "4", "0", "3"), "1/4"),
             ("auto", &slurm("3", "4", "0", "3"), "4/4"),
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_does_not_tell_the_part_for_sure_is_refused() {
-        let bad: &[(&str, &[(&str, &str)], &str)] = &[
+        let bad: &[Case] = &[
             ("auto", &[], "neither"),
             ("auto/4", &[], "neither"),
             ("auto", &[(KUBERNETES, "1")], "auto/n"),

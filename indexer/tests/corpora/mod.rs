@@ -1,6 +1,7 @@
 //! Makes small corpora, builds indexes of them, and reads indexes without the code under test.
 
 #![allow(dead_code)] // each test binary uses its part
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
 use std::collections::BTreeMap;
 use std::fs;

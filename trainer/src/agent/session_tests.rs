@@ -46,7 +46,7 @@ pub(in crate::agent) fn step(at: u64) -> Step {
         step: at,
         samples: (0..K as u64).map(|i| (at + i) % 3).collect(),
         losses: (0..K)
-            .map(|i| ((at + i as u64) % 3 > 0).then(|| 3.0 + wave(i)))
+            .map(|i| (!(at + i as u64).is_multiple_of(3)).then(|| 3.0 + wave(i)))
             .collect(),
         mtld: Some(vec![Some(40.0), None, Some(70.0)]),
         gram: None,

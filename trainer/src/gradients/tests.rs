@@ -132,7 +132,7 @@ fn exact_gradients_equal_a_backward_pass_for_each_domain() {
 fn the_mean_square_of_the_sequences_gradients_is_that_of_separate_passes() {
     let model = model(Kind::Double);
     let blocks = [0, 2];
-    let mut want = vec![(0.0, 0.0); K];
+    let mut want = [(0.0, 0.0); K];
     for (tokens, targets, domains) in micro_batches() {
         for (row, domain) in (0i64..).zip(&domains) {
             let mut taps = Taps::new(blocks.to_vec());

@@ -1,6 +1,8 @@
 //! The model against `transformers`: logits, hidden states, losses, gradients, and the weights after
 //! three optimizer steps of tiny checkpoints of both residual kinds.
 
+#![allow(clippy::print_stdout)] // what a test tells with --show-output
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -61,7 +61,7 @@ fn alignment_is_the_inner_product_with_the_other_domains() {
 #[test]
 fn the_unbiased_own_term_does_not_depend_on_the_number_of_sequences() {
     // Gradients of sequences: (1, 0), by turns plus and less (2, 2).
-    let noise = |s: u64| if s % 2 == 0 { 2.0 } else { -2.0 };
+    let noise = |s: u64| if s.is_multiple_of(2) { 2.0 } else { -2.0 };
     let step = |samples: u64| {
         let all: Vec<[f64; 2]> = (0..samples).map(|s| [1.0 + noise(s), noise(s)]).collect();
         let mean = [0, 1].map(|d| all.iter().map(|g| g[d]).sum::<f64>() / samples as f64);
