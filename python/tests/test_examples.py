@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,14 @@ def test_lightning(index, tmp_path):
     assert [line["step"] for line in rest] == [4, 5, 6, 7]
     for got, want in zip(rest, whole[4:], strict=True):
         assert got == want
+
+
+def test_ddp_under_an_agent_resumes_with_it(index, tmp_path):
+    if not (os.environ.get("HDS_AGENT") or shutil.which("hds-agent")):
+        pytest.skip("no hds-agent: build it with `cargo build --release -p hds-trainer --bin hds-agent`")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
+    script = (*torchrun, EXAMPLES / "agent_ddp.py", index, "--total-steps", 12)
+    whole = run(*script, "--steps", 12, "--folder", tmp_path / "whole")
+    assert len({tuple(line["weights"]) for line in whole}) == 12
+    run(*script, "--steps", 5, "--folder", tmp_path / "cut")
+    assert run(*script, "--steps", 12, "--folder", tmp_path / "cut") == whole[5:]
