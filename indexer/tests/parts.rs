@@ -40,7 +40,11 @@ fn corpus(scratch: &Scratch) -> BuildOptions {
     // Twenty copies of documents in the first file.
     scratch.write(
         "pile/d.jsonl",
-        lines(340..420, |i| ["code", "web"][i % 2]) + &lines(20..40, |_| "code"),
+        // A domain of empty texts alone, and one of others too.
+        line("", "void")
+            + &line("", "web")
+            + &lines(340..420, |i| ["code", "web"][i % 2])
+            + &lines(20..40, |_| "code"),
     );
     scratch.write("val.jsonl", lines(420..450, |i| ["web", "law"][i % 2]));
     let mut options = scratch.options(&["pile"]);

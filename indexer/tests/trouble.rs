@@ -348,6 +348,38 @@ fn what_no_build_made_is_neither_removed_nor_written_through() {
 }
 
 #[test]
+fn a_domain_without_text_is_named() {
+    let scratch = Scratch::new();
+    scratch.write("texts/full/a.txt", "some words");
+    scratch.write("texts/hollow/a.txt", "");
+    scratch.write("texts/hollow/b.txt", "");
+    fs::create_dir(scratch.path("texts/vacant")).unwrap();
+    let summary = run(&scratch.options(&["texts"])).unwrap();
+    let warned = summary.warnings.join("; ");
+    assert!(warned.contains("texts are empty: hollow"), "{warned}");
+    let folder = summary.skipped.iter().find(|s| s.reason == "empty folder");
+    assert_eq!(folder.unwrap().first, "texts/, vacant");
+    let named = &manifest(&scratch.path("index"))["sources"][0]["empty_domains"];
+    assert_eq!(*named, serde_json::json!(["hollow"]));
+
+    fs::remove_dir_all(scratch.path("index")).unwrap();
+    // A domain that has text as well, before or after, is none of those.
+    let text = [
+        line("", "web"),
+        line("words", "web"),
+        line("", "void"),
+        line("words", "law"),
+        line("", "law"),
+    ];
+    scratch.write("a.jsonl", text.concat());
+    let warned = run(&scratch.options(&["a.jsonl"]))
+        .unwrap()
+        .warnings
+        .join("; ");
+    assert!(warned.contains("texts are empty: void"), "{warned}");
+}
+
+#[test]
 fn a_domain_field_of_no_use_is_an_error_not_a_domain_by_the_files_name() {
     let scratch = Scratch::new();
     for (meta, want) in [

@@ -5,7 +5,7 @@
 //! other without gap; sums do not overflow; file sizes fit the token counts. That the files are
 //! really there and as long is checked by who opens them, their content by `hds-index verify`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -182,6 +182,9 @@ pub struct SourceEntry {
     pub documents: u64,
     /// What was left out.
     pub skipped: Vec<Skipped>,
+    /// Domains that this source names and that have no document in the index, as all their texts are empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub empty_domains: BTreeSet<String>,
 }
 
 /// The whole of `manifest.json`. Domains are in ascending order of their names.

@@ -103,6 +103,10 @@ impl Collector<'_> {
                 skip.first,
             );
         }
+        let empty = &mut self.sources[number].empty_domains;
+        // Names are told to people, who need not read more than a corpus may have.
+        let room = DomainSet::MAX.saturating_sub(empty.len());
+        empty.extend(product.empty_domains.into_iter().take(room));
         if product.ends_source {
             self.end_source(number)?;
         }

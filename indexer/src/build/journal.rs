@@ -3,7 +3,7 @@
 //! In: the state after a block. Out: `journal.json`, whole or the one before. Always holds: everything a journal counts was
 //! durable before it was written, so files are cut back to it and never found short.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
@@ -73,6 +73,9 @@ pub(super) struct SourceState {
     pub documents: u64,
     pub bytes: u64,
     pub skipped: Vec<Skipped>,
+    /// Domains that an empty text was met of.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub empty_domains: BTreeSet<String>,
 }
 
 /// The state after a block.

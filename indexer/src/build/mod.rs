@@ -376,6 +376,7 @@ fn sources_of(plan: &Plan, states: &[SourceState]) -> Vec<SourceEntry> {
         bytes: state.bytes,
         documents: state.documents,
         skipped: state.skipped.clone(),
+        empty_domains: state.empty_domains.clone(),
     };
     plan.sources.iter().zip(states).map(entry).collect()
 }
@@ -446,8 +447,16 @@ fn assemble(
     identity: &Identity,
     token_type: TokenType,
     domains: Vec<DomainEntry>,
-    sources: Vec<SourceEntry>,
+    mut sources: Vec<SourceEntry>,
 ) -> Result<Manifest, BuildError> {
+    let there = |name: &str| {
+        domains
+            .binary_search_by(|d| d.name.as_str().cmp(name))
+            .is_ok()
+    };
+    for source in &mut sources {
+        source.empty_domains.retain(|name| !there(name));
+    }
     let manifest = Manifest {
         format: FORMAT_NAME.into(),
         version: FORMAT_VERSION,

@@ -1,5 +1,6 @@
 //! What a build did, for people and for `--json`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use hds::index::{Manifest, Skipped, Split};
@@ -108,6 +109,18 @@ pub fn warnings_of(manifest: &Manifest) -> Vec<String> {
     );
     if manifest.domains.iter().all(|d| d.valid.documents == 0) {
         warnings.push("nothing is held out, so nothing can be evaluated".into());
+    }
+    let empty: BTreeSet<&str> = manifest
+        .sources
+        .iter()
+        .flat_map(|source| source.empty_domains.iter().map(String::as_str))
+        .collect();
+    if !empty.is_empty() {
+        let names: Vec<&str> = empty.into_iter().collect();
+        warnings.push(format!(
+            "not in the index, as all their texts are empty: {}",
+            names.join(", ")
+        ));
     }
     let splits = manifest.domains.iter().flat_map(|d| [&d.train, &d.valid]);
     let (copies, documents) = splits.fold((0, 0), |sum, split| {

@@ -4,6 +4,7 @@
 //! order. Always holds: a product depends on its block and the options alone, so any thread may make it. Memory: the block,
 //! its product, and scratch that the largest document sets.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hds::DomainSet;
@@ -49,6 +50,8 @@ pub(super) struct Product {
     pub weight: usize,
     pub runs: Vec<Run>,
     pub skipped: Vec<SkipCount>,
+    /// Domains that an empty text was met of.
+    pub empty_domains: BTreeSet<String>,
     /// The first fault, where faults end the build; the rest of the block was not looked at.
     pub fault: Option<InputError>,
     pub text_bytes: u64,
@@ -114,6 +117,7 @@ impl<'o> Worker<'o> {
             weight: block.payload.weight(),
             runs: Vec::new(),
             skipped: Vec::new(),
+            empty_domains: BTreeSet::new(),
             fault: None,
             text_bytes: 0,
             ends_source: false,
@@ -302,6 +306,9 @@ impl<'o> Worker<'o> {
         if text.is_empty() {
             // Nothing to train on; a document of its end alone would only teach the end to follow the end.
             product.skip("empty text", place);
+            if !product.empty_domains.contains(domain) && DomainSet::check_name(domain).is_ok() {
+                product.empty_domains.insert(domain.to_owned());
+            }
             return Ok(());
         }
         let hash = blake3::hash(text.as_bytes());

@@ -17,7 +17,7 @@ pub struct Entry {
     pub relative: String,
     /// Its metadata, links followed.
     pub metadata: Metadata,
-    /// A reason not to read it: hidden, or no regular file.
+    /// A reason not to read it: hidden, no regular file, or a folder without entries.
     pub left_out: Option<&'static str>,
 }
 
@@ -58,14 +58,15 @@ impl Walk {
         Ok(walk)
     }
 
-    fn enter(&mut self, folder: &Path) -> Result<(), WalkError> {
+    /// Goes into a folder; whether it is empty.
+    fn enter(&mut self, folder: &Path) -> Result<bool, WalkError> {
         let failed = |source| WalkError {
             path: folder.to_owned(),
             source,
         };
         let identity = fs::canonicalize(folder).map_err(failed)?;
         if self.open.iter().any(|f| f.identity == identity) {
-            return Ok(());
+            return Ok(false);
         }
         let mut paths = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
@@ -73,11 +74,12 @@ impl Walk {
         }
         // The parent is the same for all, so this is the order of the names' bytes.
         paths.sort_unstable();
+        let empty = paths.is_empty();
         self.open.push(Folder {
             rest: paths.into_iter(),
             identity,
         });
-        Ok(())
+        Ok(empty)
     }
 
     fn look_at(&mut self, path: PathBuf) -> Result<Option<Entry>, WalkError> {
@@ -88,11 +90,13 @@ impl Walk {
             Ok(metadata) => metadata,
             Err(source) => return Err(WalkError { path, source }),
         };
-        if metadata.is_dir() && !hidden {
-            self.enter(&path)?;
+        let folder = metadata.is_dir() && !hidden;
+        if folder && !self.enter(&path)? {
             return Ok(None);
         }
-        let left_out = if hidden {
+        let left_out = if folder {
+            Some("empty folder")
+        } else if hidden {
             Some("hidden")
         } else if !metadata.is_file() {
             Some("not a regular file")
