@@ -5,45 +5,19 @@
 mod corpora;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
+use corpora::program::{hds_index, small_index};
 use corpora::{Scratch, line, run, texts};
 use hds_indexer::export::{ExportError, Selection, export_documents, export_megatron};
 use hds_indexer::stats::stats;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hds-index"))
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-/// 120 documents of two domains in many small shards, some held out.
-fn index(scratch: &Scratch) -> PathBuf {
-    let lines: String = (0..120)
-        .map(|i| {
-            line(
-                &format!("Number {i}. {}", "Words, more words. ".repeat(i % 11)),
-                ["web", "law & <order>"][i % 2],
-            )
-        })
-        .collect();
-    scratch.write("x.jsonl", lines);
-    let mut options = scratch.options(&["x.jsonl"]);
-    (options.valid_fraction, options.shard_tokens) = (0.2, 700);
-    run(&options).unwrap();
-    options.target
-}
-
 #[test]
 fn the_document_table_is_one_parquet_file() {
     let scratch = Scratch::new();
-    let index = index(&scratch);
+    let index = small_index(&scratch);
     let target = scratch.path("documents.parquet");
     let summary = export_documents(&index, &Selection::default(), &target).unwrap();
     assert_eq!(summary.documents, 120);

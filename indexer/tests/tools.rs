@@ -6,59 +6,14 @@ mod corpora;
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
-use corpora::{Scratch, line, run, texts};
+use corpora::program::{good, refused, small_index};
+use corpora::{Scratch, line, texts};
 use hds::index::Split;
 use hds_indexer::sample::{SampleError, SampledDocument, Selection, sample};
 use hds_indexer::stats::stats;
 use hds_indexer::tokenize::{ByteTokenizer, Tokenizer};
-
-fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hds-index"))
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn good(folder: &Path, arguments: &[&str]) -> String {
-    let output = hds_index(folder, arguments);
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// `(code, stderr)` of a command that fails.
-fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
-    let output = hds_index(folder, arguments);
-    assert!(!output.status.success(), "{arguments:?}");
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
-}
-
-/// 120 documents of two domains in many small shards, some held out.
-fn index(scratch: &Scratch) -> PathBuf {
-    let lines: String = (0..120)
-        .map(|i| {
-            line(
-                &format!("Number {i}. {}", "Words, more words. ".repeat(i % 11)),
-                ["web", "law & <order>"][i % 2],
-            )
-        })
-        .collect();
-    scratch.write("x.jsonl", lines);
-    let mut options = scratch.options(&["x.jsonl"]);
-    (options.valid_fraction, options.shard_tokens) = (0.2, 700);
-    run(&options).unwrap();
-    options.target
-}
 
 fn sampled(index: &Path, selection: &Selection, count: u64, seed: u64) -> Vec<SampledDocument> {
     let mut all = Vec::new();
@@ -73,7 +28,7 @@ fn sampled(index: &Path, selection: &Selection, count: u64, seed: u64) -> Vec<Sa
 #[test]
 fn samples_are_documents_as_they_were_each_once() {
     let scratch = Scratch::new();
-    let index = index(&scratch);
+    let index = small_index(&scratch);
     let all = sampled(&index, &Selection::default(), 1000, 1);
     let seen: HashSet<&str> = all.iter().map(|d| d.text.as_str()).collect();
     assert_eq!((all.len(), seen.len()), (120, 120));
@@ -114,7 +69,7 @@ fn samples_are_documents_as_they_were_each_once() {
 #[test]
 fn every_document_is_drawn_as_often() {
     let scratch = Scratch::new();
-    let index = index(&scratch);
+    let index = small_index(&scratch);
     let mut drawn = [0u32; 120];
     for seed in 0..1200 {
         for document in sampled(&index, &Selection::default(), 2, seed) {
@@ -132,7 +87,7 @@ fn every_document_is_drawn_as_often() {
 #[test]
 fn a_sample_of_a_damaged_index_or_with_another_tokenizer_is_refused() {
     let scratch = Scratch::new();
-    let index = index(&scratch);
+    let index = small_index(&scratch);
     let try_sample = || {
         sample(
             &index,
@@ -212,7 +167,7 @@ fn a_sample_of_a_damaged_index_or_with_another_tokenizer_is_refused() {
 #[test]
 fn statistics_are_those_of_sorted_documents() {
     let scratch = Scratch::new();
-    let index = index(&scratch);
+    let index = small_index(&scratch);
     let found = stats(&index, &Selection::default()).unwrap();
     let mut bytes: Vec<f64> = Vec::new();
     for domain in ["law & <order>", "web"] {
@@ -255,7 +210,7 @@ fn statistics_are_those_of_sorted_documents() {
 #[test]
 fn statistics_are_shown_as_tables_json_and_plots() {
     let scratch = Scratch::new();
-    index(&scratch);
+    small_index(&scratch);
     let folder = scratch.path("");
     let table = good(&folder, &["stats", "index", "--plot", "plot.svg"]);
     for part in [

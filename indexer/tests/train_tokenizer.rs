@@ -5,39 +5,10 @@
 mod corpora;
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 
+use corpora::program::{good, refused};
 use corpora::{Scratch, line, run_with};
 use hds_indexer::tokenize::{TokenizerChoice, load};
-
-fn hds_index(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hds-index"))
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn good(folder: &Path, arguments: &[&str]) -> String {
-    let output = hds_index(folder, arguments);
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// `(code, stderr)` of a command that fails.
-fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
-    let output = hds_index(folder, arguments);
-    assert!(!output.status.success(), "{arguments:?}");
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
-}
 
 #[test]
 fn a_trained_tokenizer_serves_a_build() {
