@@ -27,6 +27,7 @@ mod summary;
 mod sums;
 mod tables;
 mod work;
+mod write_behind;
 
 use std::collections::BTreeMap;
 use std::fs;

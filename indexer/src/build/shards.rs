@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hds::durable::FileError;
 use hds::index::{Checksum, Split, TokenType, domain_folder, shard_stem};
@@ -18,11 +18,14 @@ use serde::{Deserialize, Serialize};
 use super::document::DocumentRecord;
 use super::error::BuildError;
 use super::work::Run;
+use super::write_behind::{BYTES_BEFORE_WRITING, WriteBehind};
 
 /// Bytes that wait in memory for all shards together.
 const BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes that wait in memory for one shard.
 const BUFFERED_BYTES_OF_SHARD: usize = 1 << 20;
+/// Files that are made durable at a time.
+const SYNCED_AT_ONCE: usize = 8;
 
 /// A shard that gets no more documents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +98,8 @@ struct OpenSplit {
     hasher: blake3::Hasher,
     /// Written to since the files were last made durable.
     dirty: bool,
+    /// Bytes of tokens given to the system since it was last asked to write them to disk.
+    waiting: usize,
     /// Made with the first bytes, so that a wrong domain field costs no thousands of folders.
     has_folders: bool,
 }
@@ -107,6 +112,7 @@ pub(super) struct Shards {
     shard_tokens: u64,
     splits: BTreeMap<(Arc<str>, Split), OpenSplit>,
     buffered: usize,
+    behind: WriteBehind,
 }
 
 impl Shards {
@@ -119,6 +125,7 @@ impl Shards {
             shard_tokens,
             splits: BTreeMap::new(),
             buffered: 0,
+            behind: WriteBehind::start(),
         }
     }
 
@@ -162,6 +169,7 @@ impl Shards {
                     records: Vec::new(),
                     hasher,
                     dirty: false,
+                    waiting: 0,
                     has_folders: true,
                 },
             );
@@ -214,6 +222,10 @@ impl Shards {
         }
         if open.buffered() > BUFFERED_BYTES_OF_SHARD {
             open.flush()?;
+            if open.waiting > BYTES_BEFORE_WRITING {
+                open.waiting = 0;
+                self.behind.hint(open.paths.file(open.number(), "tokens"));
+            }
         }
         self.buffered = (self.buffered + open.buffered()).saturating_sub(before);
         if self.buffered > BUFFERED_BYTES {
@@ -231,20 +243,39 @@ impl Shards {
         Ok(())
     }
 
+    /// Makes all files durable, several at once: each waits for the disk and not for a core.
+    fn sync(&mut self) -> Result<(), FileError> {
+        self.behind.settle()?;
+        let dirty: Vec<&mut OpenSplit> = self.splits.values_mut().filter(|s| s.dirty).collect();
+        let queue = Mutex::new(dirty.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..SYNCED_AT_ONCE)
+                .map(|_| {
+                    scope.spawn(|| {
+                        while let Some(open) = next() {
+                            open.sync()?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })
+    }
+
     /// Makes everything durable and gives the state that a later [`Self::restore`] takes.
     ///
     /// # Errors
     /// If a file cannot be written or synced.
     pub fn checkpoint(&mut self) -> Result<Vec<SplitState>, FileError> {
         self.flush()?;
-        let mut states = Vec::with_capacity(self.splits.len());
-        for open in self.splits.values_mut() {
-            if std::mem::take(&mut open.dirty) {
-                open.sync()?;
-            }
-            states.push(open.state.clone());
-        }
-        Ok(states)
+        self.sync()?;
+        Ok(self.splits.values().map(|s| s.state.clone()).collect())
     }
 
     /// Closes every shard and gives all of them.
@@ -252,6 +283,8 @@ impl Shards {
     /// # Errors
     /// If a file cannot be written or synced.
     pub fn finish(mut self) -> Result<Vec<(SplitState, SplitPaths)>, FileError> {
+        self.flush()?;
+        self.sync()?;
         let mut all = Vec::with_capacity(self.splits.len());
         for (_, mut open) in std::mem::take(&mut self.splits) {
             if open.state.documents > 0 {
@@ -278,6 +311,7 @@ impl OpenSplit {
             records: Vec::new(),
             hasher: blake3::Hasher::new(),
             dirty: false,
+            waiting: 0,
             has_folders: false,
         }
     }
@@ -301,6 +335,7 @@ impl OpenSplit {
         append_to(&self.paths.file(self.number(), "tokens"), &self.tokens)?;
         append_to(&self.paths.records(self.number()), &self.records)?;
         self.dirty = true;
+        self.waiting += self.tokens.len();
         // Capacity is kept while it is in the usual range, so that steady writing allocates nothing.
         for buffer in [&mut self.tokens, &mut self.records] {
             buffer.clear();
@@ -309,7 +344,11 @@ impl OpenSplit {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), FileError> {
+    /// Makes what was written durable.
+    fn sync(&mut self) -> Result<(), FileError> {
+        if !self.dirty {
+            return Ok(());
+        }
         for path in [
             self.paths.file(self.number(), "tokens"),
             self.paths.records(self.number()),
@@ -322,6 +361,7 @@ impl OpenSplit {
                     .map_err(|e| FileError::new("sync", &path, e))?,
             }
         }
+        self.dirty = false;
         Ok(())
     }
 
@@ -442,50 +482,5 @@ impl Iterator for RecordFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(domain: &str) -> Run {
-        Run {
-            domain: domain.into(),
-            split: Split::Train,
-            tokens: vec![7; 4],
-            documents: vec![DocumentRecord {
-                tokens: 2,
-                bytes: 1,
-                words: 1,
-                mtld: 1.0,
-                position: 0,
-                source: 0,
-                content_hash: [0; 16],
-            }],
-        }
-    }
-
-    #[test]
-    fn a_restored_state_knows_nothing_of_what_was_written_behind_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let start = || {
-            let (index, records) = (folder.path().join("i"), folder.path().join("r"));
-            Shards::new(index, records, TokenType::U16, 100)
-        };
-        let mut shards = start();
-        shards.append(&run("web")).unwrap();
-        let noted = shards.checkpoint().unwrap();
-        // Written, but in no journal: more of a known domain, and one that was not known.
-        shards.append(&run("web")).unwrap();
-        shards.append(&run("code")).unwrap();
-        shards.checkpoint().unwrap();
-        drop(shards);
-
-        let mut shards = start();
-        shards.restore(noted).unwrap();
-        assert!(!folder.path().join("i/domains/code").exists());
-        shards.append(&run("code")).unwrap();
-        for (state, paths) in shards.finish().unwrap() {
-            let length = |path: PathBuf| fs::metadata(path).unwrap().len();
-            assert_eq!(length(paths.file(0, "tokens")), 4, "{}", state.domain);
-            assert_eq!(length(paths.records(0)), 60, "{}", state.domain);
-        }
-    }
-}
+#[path = "shards_tests.rs"]
+mod tests;
