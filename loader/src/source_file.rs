@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hds::index::IndexError;
 use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
 
 /// Bytes the processor fetches together, on the systems there are.
 const CACHE_LINE_BYTES: usize = 64;
@@ -23,7 +24,8 @@ const MOST_KEPT_OPEN: usize = 256;
 static KEPT_OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// How the files of an index are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Mapped into memory: fastest, and the memory is the system's to reuse. A published index is never
     /// written to; where somebody shortens a mapped file all the same, reading ahead mostly sees it

@@ -259,6 +259,22 @@ fn sigterm_saves_and_the_run_can_go_on() {
 }
 
 #[test]
+fn shards_cut_short_under_a_run_that_reads_them_are_an_error() {
+    let setting = setting();
+    let out = setting.root.join("run");
+    let mut child = start(&setting, &out, &["--set", "data.access=read"]);
+    wait_for_steps(&out, 1);
+    let domains = setting.root.join("index/domains");
+    for domain in fs::read_dir(domains).unwrap() {
+        let tokens = domain.unwrap().path().join("train/00000.tokens");
+        let file = fs::OpenOptions::new().write(true).open(tokens).unwrap();
+        file.set_len(100).unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(steps(&records(&out)).count() < STEPS as usize);
+}
+
+#[test]
 fn fixed_weights_stay_and_need_no_rewards() {
     let setting = setting();
     let out = setting.root.join("fixed");

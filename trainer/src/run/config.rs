@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hds::{DomainSet, Mixture, MixtureError};
+use hds_loader::Access;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -124,6 +125,8 @@ impl Default for RunSection {
 pub struct DataSection {
     /// Folder of the index.
     pub index: PathBuf,
+    /// How its files are read: `map`, or `read` where maps are slow or the files may change under the run.
+    pub access: Access,
     /// Tokens the model predicts per sequence, L.
     pub sequence_length: usize,
     /// Sequences per optimizer step, B.
@@ -141,6 +144,7 @@ impl Default for DataSection {
         // Paper, section 5 of the method: L = 1024, B = 1152 as 8 GPUs × 8 × 18.
         Self {
             index: PathBuf::new(),
+            access: Access::Map,
             sequence_length: 1024,
             batch_size: 1152,
             micro_batch_size: 8,

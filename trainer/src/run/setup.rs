@@ -17,11 +17,12 @@ use crate::model::Model;
 use crate::scheduler::{Policy, RunFacts};
 
 /// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 6] = [
+const MAY_DIFFER: [&str; 7] = [
     "run.device",
     "run.threads",
     "run.max_bad_steps",
     "data.index",
+    "data.access",
     "checkpoint.interval_steps",
     "checkpoint.keep",
 ];

@@ -114,7 +114,7 @@ impl Trainer {
             resumed = newest;
         }
         let device = setup::prepare_device(&config.run)?;
-        let index = Index::open(&config.data.index)?;
+        let index = Index::open_with(&config.data.index, config.data.access)?;
         let domains = index.domains().clone();
         let base = setup::base_weights(&config, &index)?;
         let saved = resumed.as_deref().map(RunState::read).transpose()?;
