@@ -39,12 +39,12 @@ pub fn print(text: &str) -> io::Result<()> {
 
 /// The texts of an error and its causes, joined by ": ", without those that an earlier text ends with.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = error.to_string().trim_end().to_owned();
     let mut cause = error.source();
     while let Some(inner) = cause {
         let said = inner.to_string();
         if !text.ends_with(said.trim_end()) {
-            text = format!("{text}: {said}");
+            text = format!("{text}: {}", said.trim_end());
         }
         cause = inner.source();
     }
@@ -64,6 +64,15 @@ mod tests {
         let said = io.to_string();
         let file = FileError::new("read", "a.toml".as_ref(), io);
         assert_eq!(with_causes(&file), format!("cannot read a.toml: {said}"));
+
+        // As parsers end theirs.
+        #[derive(Debug, thiserror::Error)]
+        #[error("line 1\n")]
+        struct Parser;
+        #[derive(Debug, thiserror::Error)]
+        #[error("no TOML: {0}")]
+        struct Syntax(#[source] Parser);
+        assert_eq!(with_causes(&Syntax(Parser)), "no TOML: line 1");
 
         #[derive(Debug, thiserror::Error)]
         #[error("no configuration")]

@@ -58,8 +58,8 @@ pub enum SampleError {
     Decode(#[from] TokenizeError),
     /// Another tokenizer than the index was built with.
     #[error(
-        "the index was built with the tokenizer {want:?} ({want_fingerprint}), this is {got:?} ({got_fingerprint}); \
-         give its tokenizer.json with --tokenizer"
+        "give the tokenizer.json of {want:?} with --tokenizer: the index was built with it ({want_fingerprint}), \
+         not with {got:?} ({got_fingerprint})"
     )]
     OtherTokenizer {
         /// Name of the one the index was built with.

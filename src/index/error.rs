@@ -22,7 +22,7 @@ pub enum IndexError {
     },
     /// The folder has no manifest.
     #[error(
-        "{path} is no index: it has no manifest.json; build one with `hds-index build INPUT -o {path}`"
+        "{path} is no index: it has no manifest.json; build one with `hds-index build INPUT -o {path}`, or join parts with `hds-index merge`"
     )]
     NoManifest {
         /// The folder.

@@ -14,6 +14,7 @@ fn help_texts_are_as_reviewed() {
         ("hds-index", &["sample"]),
         ("hds-index", &["stats"]),
         ("hds-index", &["train-tokenizer"]),
+        ("hds-index", &["verify"]),
         ("hds-train", &[]),
         ("hds-train", &["run"]),
         ("hds-train", &["report"]),

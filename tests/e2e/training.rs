@@ -275,6 +275,68 @@ fn shards_cut_short_under_a_run_that_reads_them_are_an_error() {
 }
 
 #[test]
+fn what_a_run_needs_to_go_on_is_missed() {
+    let setting = setting();
+    let out = setting.root.join("run");
+    let mut child = start(&setting, &out, &[]);
+    wait_for_steps(&out, 25);
+    let kill = Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    child.wait().unwrap();
+    let resume = ["run", "--out", text(&out), "--resume"];
+
+    let log = out.join("weights.jsonl");
+    let whole = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    fs::write(&log, lines[..lines.len() - 3].join("\n") + "\n").unwrap();
+    let error = fail("hds-train", &resume);
+    assert!(error.contains("has lost entries"), "{error}");
+    fs::write(&log, whole).unwrap();
+
+    let checkpoints: Vec<_> = fs::read_dir(out.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(checkpoints.len(), 2);
+    for checkpoint in &checkpoints {
+        fs::write(checkpoint.join("run.json"), "").unwrap();
+    }
+    let error = fail("hds-train", &resume);
+    assert!(error.contains("no whole checkpoint is left"), "{error}");
+    for checkpoint in &checkpoints {
+        let name = checkpoint.file_name().unwrap().to_str().unwrap();
+        assert!(error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_run_that_ends_without_learning_fails() {
+    let setting = setting();
+    let out = setting.root.join("run");
+    let error = fail(
+        "hds-train",
+        &[
+            "run",
+            "--config",
+            text(&setting.config),
+            "--out",
+            text(&out),
+            "--set",
+            "run.steps=6",
+            "--set",
+            "optimizer.learning_rate=1e300",
+            "--set",
+            "optimizer.minimum_learning_rate=0.0",
+        ],
+    );
+    assert!(error.contains("not finite, no update"), "{error}");
+    assert!(error.contains("lower optimizer.learning_rate"), "{error}");
+}
+
+#[test]
 fn fixed_weights_stay_and_need_no_rewards() {
     let setting = setting();
     let out = setting.root.join("fixed");

@@ -16,6 +16,7 @@ pub mod protocol;
 mod registry;
 mod server;
 mod session;
+mod signals;
 
 pub use error::SessionError;
 pub use registry::Sessions;

@@ -7,6 +7,8 @@
 
 mod checkpoint;
 mod config;
+#[cfg(test)]
+mod documented;
 mod error;
 mod folder;
 mod held_out;

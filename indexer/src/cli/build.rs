@@ -154,9 +154,9 @@ enum DuplicatesOption {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum OnErrorOption {
-    /// End the build and name the place
+    /// End and name the place
     Stop,
-    /// Leave the record out and count it in the manifest and the summary
+    /// Leave the document out and count it in the summary, and in the manifest of an index
     Skip,
 }
 

@@ -121,6 +121,11 @@ impl<W: Write> Connection<'_, W> {
         }
         match catch_unwind(AssertUnwindSafe(|| self.carry_out(request))) {
             Ok(Ok(reply)) => reply,
+            Ok(Err(error @ SessionError::Spoilt { .. })) => {
+                // What the policy keeps is spoilt as well: it must not be saved.
+                self.session = None;
+                refusal(error.code(), &error, true)
+            }
             Ok(Err(error)) => refusal(error.code(), &error, false),
             Err(_) => {
                 // What the run was in the middle of is unknown; its checkpoints are whole.

@@ -55,6 +55,16 @@ pub enum SessionError {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// The policy came to weights that are none.
+    #[error("run {run}: step {step} led to no weights ({reason}); resume from a checkpoint")]
+    Spoilt {
+        /// The run.
+        run: String,
+        /// The step.
+        step: u64,
+        /// What is wrong with them.
+        reason: String,
+    },
     /// The policy refuses.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -77,6 +87,7 @@ impl SessionError {
             Self::Invalid { .. } | Self::Policy(_) | Self::Reward(_) => "invalid",
             Self::Busy { .. } => "busy",
             Self::Order { .. } | Self::Ended { .. } => "step",
+            Self::Spoilt { .. } => "internal",
             Self::State { .. } | Self::Checkpoint(_) | Self::File(_) => "state",
         }
     }

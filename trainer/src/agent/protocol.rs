@@ -117,13 +117,15 @@ pub struct Step {
     /// Mean training loss per domain, nats per token; length K, null where none was drawn or the loss
     /// is not finite.
     pub losses: Vec<Option<f64>>,
-    /// Mean MTLD of each domain's sequences; length K, or left out.
+    /// Mean MTLD of each domain's sequences; length K. May be left out where no reward is made of it.
     #[serde(default)]
     pub mtld: Option<Vec<Option<f64>>>,
-    /// Inner products of the domains' mean gradients; this, `sketches` or neither.
+    /// Inner products of the domains' mean gradients; this or `sketches`, or neither where no reward is
+    /// made of them.
     #[serde(default)]
     pub gram: Option<Gram>,
-    /// Sketches of the domains' mean gradients; this, `gram` or neither.
+    /// Sketches of the domains' mean gradients; this or `gram`, or neither where no reward is made of
+    /// them.
     #[serde(default)]
     pub sketches: Option<Sketches>,
     /// ‖ω‖₂ of each watched layer before the update; length S.

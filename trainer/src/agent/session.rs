@@ -16,12 +16,13 @@ use hds::{DomainSet, Mixture};
 use serde::{Deserialize, Serialize};
 
 use super::error::{SessionError, invalid};
-use super::protocol::{Facts, Open, PROTOCOL, Reply, Sketches, Start, Step};
+use super::protocol::{Facts, Open, PROTOCOL, Reply, Start, Step};
 use super::registry::{Sessions, Taken};
+use super::signals;
 use crate::reward::RewardModel;
 use crate::run::Checkpoints;
 use crate::scheduler::{Policy, PolicyName, RunFacts, build};
-use crate::signals::{Gram, Observation, StepSignals};
+use crate::signals::Observation;
 
 const STATE_FILE: &str = "agent.json";
 const STATE_VERSION: u32 = 1;
@@ -29,6 +30,9 @@ const STATE_VERSION: u32 = 1;
 const KEEP: usize = 5;
 /// Largest replay that a client may ask for. A transition is about 8 K numbers of 4 bytes.
 const REPLAY_BYTES: u64 = 4 << 30;
+
+/// How far the sum of weights that a client sends may be from 1: single precision over thousands of domains.
+const SENT_SUM_TOLERANCE: f64 = 1e-3;
 
 /// What a checkpoint holds beside the policy's folder.
 #[derive(Serialize, Deserialize)]
@@ -148,15 +152,17 @@ impl Session {
                 total: self.facts.total_steps,
             });
         }
-        let signals = self.signals(&step)?;
+        let signals = signals::of(&step, &self.facts, &*self.policy)?;
         let weights = match &step.weights {
             None => self.weights.clone(),
             Some(weights) => {
+                let sum: f64 = weights.iter().sum();
+                if (sum - 1.0).abs() > SENT_SUM_TOLERANCE {
+                    return Err(invalid("weights", format!("sum to {sum}, must sum to 1")));
+                }
                 let mixture = Mixture::normalized(weights.clone(), &self.domains);
-                mixture
-                    .map_err(|e| invalid("weights", e))?
-                    .weights()
-                    .to_vec()
+                let mixture = mixture.map_err(|e| invalid("weights", e))?;
+                mixture.weights().to_vec()
             }
         };
         // The reward's state must not run ahead of a policy that refuses.
@@ -167,6 +173,13 @@ impl Session {
             weights,
         };
         let decision = self.policy.next(&observation)?;
+        if let Err(error) = Mixture::new(decision.weights.clone(), &self.domains) {
+            return Err(SessionError::Spoilt {
+                run: self.taken.run.clone(),
+                step: self.step,
+                reason: error.to_string(),
+            });
+        }
         self.reward = reward;
         self.step += 1;
         if decision.weights != self.weights {
@@ -309,79 +322,6 @@ impl Session {
         self.saved = Some(saved.step);
         Ok(())
     }
-
-    fn signals(&self, step: &Step) -> Result<StepSignals, SessionError> {
-        let domains = self.domains.len();
-        let length = |field, got: usize, want: usize| {
-            if got == want {
-                return Ok(());
-            }
-            Err(invalid(field, format!("{got} entries, expected {want}")))
-        };
-        length("samples", step.samples.len(), domains)?;
-        length("losses", step.losses.len(), domains)?;
-        length("weight_norms", step.weight_norms.len(), self.facts.layers)?;
-        length(
-            "weight_change_norms",
-            step.weight_change_norms.len(),
-            self.facts.layers,
-        )?;
-        let mtld = step.mtld.clone().unwrap_or_else(|| vec![None; domains]);
-        length("mtld", mtld.len(), domains)?;
-        let gram = match (&step.gram, &step.sketches) {
-            (Some(_), Some(_)) => return Err(invalid("gram", "comes with sketches; send one")),
-            (Some(gram), None) => {
-                length("gram.domains", gram.domains, domains)?;
-                length("gram.products", gram.products.len(), domains * domains)?;
-                Some(gram.clone())
-            }
-            (None, Some(sketches)) => Some(gram_of(sketches, domains)?),
-            (None, None) => None,
-        };
-        if let Some(gram) = &gram {
-            let squares = gram.sequence_squares.len();
-            if squares != 0 {
-                length("sequence_squares", squares, domains)?;
-            }
-        }
-        Ok(StepSignals {
-            step: step.step,
-            total_steps: self.facts.total_steps,
-            sequence_length: self.facts.sequence_length,
-            samples: step.samples.clone(),
-            losses: step.losses.clone(),
-            mtld,
-            gram,
-            weight_norms: step.weight_norms.clone(),
-            weight_change_norms: step.weight_change_norms.clone(),
-        })
-    }
-}
-
-/// The Gram matrix of sketches.
-fn gram_of(sketches: &Sketches, domains: usize) -> Result<Gram, SessionError> {
-    let means = &sketches.means;
-    if means.len() != domains {
-        let reason = format!("{} vectors, expected {domains}", means.len());
-        return Err(invalid("sketches.means", reason));
-    }
-    let size = means.iter().map(Vec::len).max().unwrap_or(0);
-    if means.iter().any(|m| !m.is_empty() && m.len() != size) {
-        return Err(invalid("sketches.means", "vectors of different lengths"));
-    }
-    let mut products = vec![0.0; domains * domains];
-    for i in 0..domains {
-        for j in i..domains {
-            let product: f64 = means[i].iter().zip(&means[j]).map(|(a, b)| a * b).sum();
-            products[i * domains + j] = product;
-            products[j * domains + i] = product;
-        }
-    }
-    Ok(Gram {
-        domains,
-        products,
-        sequence_squares: sketches.sequence_squares.clone(),
-    })
 }
 
 fn check_name(run: &str) -> Result<(), SessionError> {
@@ -400,6 +340,14 @@ fn make(facts: &Facts) -> Result<(DomainSet, Box<dyn Policy>, RewardModel), Sess
     let k = domains.len();
     if facts.total_steps == 0 {
         return Err(invalid("facts.total_steps", "0; must be 1 or more"));
+    }
+    if facts.sequence_length == 0 {
+        return Err(invalid("facts.sequence_length", "0; must be 1 or more"));
+    }
+    if let Some(tokens) = &facts.natural_tokens
+        && tokens.iter().all(|&n| n == 0)
+    {
+        return Err(invalid("facts.natural_tokens", "all 0"));
     }
     if facts.layers > 10_000 {
         return Err(invalid("facts.layers", "more than 10000"));

@@ -1,7 +1,9 @@
 //! A session goes on bit for bit from what it saved, and what it refuses changes nothing.
 
+use super::super::protocol::Sketches;
 use super::*;
 use crate::scheduler::{HdsConfig, NetworkSize, SchedulerConfig};
+use crate::signals::Gram;
 
 const K: usize = 3;
 
@@ -246,6 +248,80 @@ fn what_does_not_fit_the_run_is_refused_by_name_and_changes_nothing() {
             },
             "gram.products",
         ),
+        (none.clone(), "gram or sketches"),
+        (
+            Step {
+                losses: vec![Some(1e308); K],
+                samples: vec![1; K],
+                ..step(0)
+            },
+            "losses",
+        ),
+        (
+            Step {
+                losses: vec![Some(-1.0); K],
+                samples: vec![1; K],
+                ..step(0)
+            },
+            "losses",
+        ),
+        (
+            Step {
+                losses: vec![Some(1.0); K],
+                samples: vec![0; K],
+                ..step(0)
+            },
+            "losses",
+        ),
+        (
+            Step {
+                samples: vec![u64::MAX; K],
+                ..step(0)
+            },
+            "samples",
+        ),
+        (
+            Step {
+                weight_norms: vec![-1.0],
+                ..step(0)
+            },
+            "weight_norms",
+        ),
+        (
+            Step {
+                mtld: Some(vec![Some(-1.0); K]),
+                ..step(0)
+            },
+            "mtld",
+        ),
+        (
+            Step {
+                weights: Some(vec![5.0; K]),
+                ..step(0)
+            },
+            "weights",
+        ),
+        (
+            Step {
+                gram: gram(vec![-1.0; 9]),
+                ..none.clone()
+            },
+            "gram.products",
+        ),
+        (
+            Step {
+                gram: gram(vec![1.0, 5.0, 3.0, -5.0, 1.0, 0.0, 3.0, 0.0, 1.0]),
+                ..none.clone()
+            },
+            "gram.products",
+        ),
+        (
+            Step {
+                mtld: None,
+                ..step(0)
+            },
+            "mtld",
+        ),
         (
             Step {
                 sketches: sketches(vec![]),
@@ -286,6 +362,14 @@ fn a_run_that_cannot_be_opened_says_why() {
         (change(|o| o.at_step = Some(1)), "at_step: "),
         (change(|o| o.start = Start::Resume), "no whole checkpoint"),
         (change(|o| o.facts.domains.clear()), "facts.domains: "),
+        (
+            change(|o| o.facts.sequence_length = 0),
+            "facts.sequence_length: ",
+        ),
+        (
+            change(|o| o.facts.natural_tokens = Some(vec![0; K])),
+            "facts.natural_tokens: ",
+        ),
         (
             change(|o| o.facts.domains[1] = "d0".into()),
             "facts.domains: ",

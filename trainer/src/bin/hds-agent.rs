@@ -31,11 +31,12 @@ enum Command {
 
 /// Listen until SIGINT or SIGTERM; then save every open run and end.
 ///
-/// Prints where it listens on standard output as soon as clients can connect, and what happens to runs on standard error. Writes below
-/// the state folder and the socket's path only. Nothing beyond this machine is served.
+/// Prints where it listens on standard output as soon as clients can connect, and what happens to
+/// runs on standard error. Writes below the state folder and the socket's path only. Nothing beyond
+/// this machine is served.
 ///
 /// Examples:
-///   hds-agent serve --state runs/agent --socket /run/user/1000/hds.sock
+///   hds-agent serve --state runs/agent --socket runs/hds.sock
 ///   hds-agent serve --state runs/agent --listen 127.0.0.1:7077 --token-file token
 #[derive(Args)]
 #[command(verbatim_doc_comment)]

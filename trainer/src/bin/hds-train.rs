@@ -29,8 +29,10 @@ enum Command {
 
 /// Start a run, or go on with one.
 ///
-/// Reads the configuration and the index it names; writes into the folder OUT only. Nothing is overwritten: a folder that holds a run
-/// is refused unless --resume is given. SIGINT, SIGTERM and SIGHUP save a checkpoint and end the run; a second SIGINT ends it at once.
+/// Reads the configuration and the index it names; writes into the folder OUT only. Nothing is
+/// overwritten: a folder that holds a run is refused unless --resume is given. SIGINT, SIGTERM and
+/// SIGHUP save a checkpoint and end the run; a second SIGINT ends it at once. Every key of the
+/// configuration is in docs/configuration.md.
 ///
 /// Examples:
 ///   hds-train run --config run.toml --out runs/a
@@ -55,8 +57,8 @@ struct RunArguments {
 
 /// Write the page that shows a run: report.html in its folder.
 ///
-/// Reads metrics.jsonl and config.toml of the folder, also of a run that is still going on. An older report.html is replaced. Prints a
-/// table of held-out perplexity and weights per domain.
+/// Reads metrics.jsonl and config.toml of the folder, also of a run that is still going on. An older
+/// report.html is replaced. Prints a table of held-out perplexity and weights per domain.
 ///
 /// Example:
 ///   hds-train report runs/a

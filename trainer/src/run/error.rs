@@ -55,6 +55,17 @@ pub enum RunError {
     /// A file of tensors.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
+    /// No checkpoint is whole.
+    #[error(
+        "{newest}{}; no whole checkpoint is left to go on from: put one back, or start anew in another folder",
+        older.iter().map(|error| format!("; {error}")).collect::<String>()
+    )]
+    AllDamaged {
+        /// What is wrong with the newest.
+        newest: CheckpointError,
+        /// What is wrong with those before it.
+        older: Vec<String>,
+    },
     /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -114,7 +114,7 @@ impl OptimizerSection {
                 "learning_rate",
                 self.learning_rate,
                 positive(self.learning_rate),
-                "above 0",
+                "finite and above 0",
             ),
             (
                 "minimum_learning_rate",

@@ -10,6 +10,7 @@ use hds::{DomainSet, Mixture};
 use hds_loader::Index;
 use tch::{Cuda, Device, Kind};
 
+use super::checkpoint::CheckpointError;
 use super::config::{ConfigError, RunConfig, RunSection};
 use super::error::RunError;
 use super::folder::RunFolder;
@@ -26,6 +27,19 @@ const MAY_DIFFER: [&str; 7] = [
     "checkpoint.interval_steps",
     "checkpoint.keep",
 ];
+
+/// Refuses to go on where every checkpoint is damaged.
+///
+/// # Errors
+/// If there is one.
+pub fn refuse_damaged(damaged: Vec<CheckpointError>) -> Result<(), RunError> {
+    let mut damaged = damaged.into_iter();
+    let Some(newest) = damaged.next() else {
+        return Ok(());
+    };
+    let older = damaged.map(|error| error.to_string()).collect();
+    Err(RunError::AllDamaged { newest, older })
+}
 
 /// Sets threads and finds the device.
 ///

@@ -14,7 +14,7 @@ use super::error::RunError;
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::{Model, Taps};
 use crate::optimizer::{AdamW, Parameter, clip_gradient_norm};
-use crate::signals::Gram;
+use crate::signals::{Gram, StepSignals};
 
 /// What is needed of the run besides the model.
 pub struct StepSettings {
@@ -54,6 +54,31 @@ pub struct StepOutcome {
     pub weight_change_norms: Vec<f64>,
     /// Time the signals took.
     pub signals_time: Duration,
+}
+
+impl StepOutcome {
+    /// What it showed of each of `domains` domains, in a run of `total_steps`.
+    pub fn signals(&self, batch: &Batch, domains: usize, total_steps: u64) -> StepSignals {
+        let mut sums = vec![(0.0, 0.0, 0u64); domains];
+        for (row, domain) in batch.domains.iter().enumerate() {
+            let sum = &mut sums[domain.index()];
+            sum.0 += self.sequence_losses[row];
+            sum.1 += f64::from(batch.mtld[row]);
+            sum.2 += 1;
+        }
+        let mean = |value: f64, n: u64| (n > 0 && value.is_finite()).then(|| value / n as f64);
+        StepSignals {
+            step: batch.step,
+            total_steps,
+            sequence_length: batch.sequence_length as u64,
+            samples: sums.iter().map(|s| s.2).collect(),
+            losses: sums.iter().map(|s| mean(s.0, s.2)).collect(),
+            mtld: sums.iter().map(|s| mean(s.1, s.2)).collect(),
+            gram: self.gram.clone(),
+            weight_norms: self.weight_norms.clone(),
+            weight_change_norms: self.weight_change_norms.clone(),
+        }
+    }
 }
 
 /// Runs one step.

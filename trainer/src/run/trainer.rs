@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use hds::weight_log::{Header, WeightLogWriter};
 use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
-use hds_loader::{Batch, Index, Loader, LoaderConfig};
+use hds_loader::{Index, Loader, LoaderConfig};
 
 use super::checkpoint::Checkpoints;
 use super::config::RunConfig;
@@ -24,13 +24,13 @@ use super::metrics::{
 use super::progress::Progress;
 use super::setup;
 use super::state::{self, RunState};
-use super::step::{StepOutcome, StepSettings, Watch, run_step};
+use super::step::{StepSettings, Watch, run_step};
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
 use crate::reward::RewardModel;
 use crate::scheduler::Policy;
-use crate::signals::{Observation, Rewards, StepSignals};
+use crate::signals::{Observation, Rewards};
 use crate::tensors;
 
 /// How a run begins.
@@ -109,7 +109,7 @@ impl Trainer {
                     hds::note!("warning: {error}; using the checkpoint before it")
                 }),
                 // Starting over would overwrite the logs of what may be days of training.
-                None => damaged.into_iter().next().map_or(Ok(()), Err)?,
+                None => setup::refuse_damaged(damaged)?,
             }
             resumed = newest;
         }
@@ -197,6 +197,7 @@ impl Trainer {
                 // Both logs are cut back only once both are known to be this run's.
                 MetricsLog::check(&folder.metrics(), saved.metrics_bytes)?;
                 let weight_log = WeightLogWriter::resume(&folder.weights(), &header, saved.step)?;
+                weight_log.expect_version(saved.step, saved.weights_version)?;
                 let metrics = MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?;
                 let place = Place {
                     step: saved.step,
@@ -257,7 +258,20 @@ impl Trainer {
             let seconds = self.step()?;
             let done = self.place.step;
             progress.step(done, || self.message(seconds));
-            if self.place.bad_steps >= self.config.run.max_bad_steps {
+            if self.place.bad_steps == 1 {
+                let loss = self.place.last_loss;
+                progress.line(&format!(
+                    "warning: step {}, loss {loss}: not finite, no update",
+                    done - 1
+                ));
+            }
+            // A run whose last steps taught nothing has not reached its end.
+            let most = if done < total {
+                self.config.run.max_bad_steps
+            } else {
+                1
+            };
+            if self.place.bad_steps >= most {
                 let checkpoint = self.save()?;
                 progress.finish();
                 return Err(RunError::NotFinite {
@@ -307,7 +321,7 @@ impl Trainer {
             &settings,
         )?;
         let scheduler_start = Instant::now();
-        let signals = self.signals(&batch, &outcome);
+        let signals = outcome.signals(&batch, self.domains.len(), self.config.run.steps);
         let rewards = self
             .watch
             .gradients
@@ -366,29 +380,6 @@ impl Trainer {
             },
         })?;
         Ok(seconds)
-    }
-
-    fn signals(&self, batch: &Batch, outcome: &StepOutcome) -> StepSignals {
-        let domains = self.domains.len();
-        let mut sums = vec![(0.0, 0.0, 0u64); domains];
-        for (row, domain) in batch.domains.iter().enumerate() {
-            let sum = &mut sums[domain.index()];
-            sum.0 += outcome.sequence_losses[row];
-            sum.1 += f64::from(batch.mtld[row]);
-            sum.2 += 1;
-        }
-        let mean = |value: f64, n: u64| (n > 0 && value.is_finite()).then(|| value / n as f64);
-        StepSignals {
-            step: batch.step,
-            total_steps: self.config.run.steps,
-            sequence_length: batch.sequence_length as u64,
-            samples: sums.iter().map(|s| s.2).collect(),
-            losses: sums.iter().map(|s| mean(s.0, s.2)).collect(),
-            mtld: sums.iter().map(|s| mean(s.1, s.2)).collect(),
-            gram: outcome.gram.clone(),
-            weight_norms: outcome.weight_norms.clone(),
-            weight_change_norms: outcome.weight_change_norms.clone(),
-        }
     }
 
     fn message(&self, seconds: f64) -> String {
