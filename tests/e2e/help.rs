@@ -18,6 +18,7 @@ fn help_texts_are_as_reviewed() {
         ("hds-train", &[]),
         ("hds-train", &["run"]),
         ("hds-train", &["report"]),
+        ("hds-train", &["compare"]),
         ("hds-agent", &[]),
         ("hds-agent", &["serve"]),
     ] {

@@ -3,6 +3,7 @@
 // A helper of a test may unwrap as a test may; the lint knows only the test functions themselves.
 #![allow(clippy::unwrap_used)]
 
+mod compare;
 mod errors;
 mod help;
 mod index;

@@ -11,14 +11,14 @@ use serde_json::Value;
 const STEPS: u64 = 60;
 const WARM_UP: u64 = 10;
 
-struct Setting {
+pub(crate) struct Setting {
     _folder: tempfile::TempDir,
-    root: PathBuf,
-    config: PathBuf,
+    pub root: PathBuf,
+    pub config: PathBuf,
 }
 
 /// An index of the minipile's bytes where it is there, else of this project's own files.
-fn setting() -> Setting {
+pub(crate) fn setting() -> Setting {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let corpus = match shared_data() {

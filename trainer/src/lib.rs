@@ -7,6 +7,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod agent;
+pub mod compare;
 pub mod evaluation;
 pub mod gradients;
 pub mod model;

@@ -12,10 +12,10 @@ mod collect;
 mod columns;
 mod domains;
 mod error;
-mod number;
+pub(crate) mod number;
 mod page;
-mod palette;
-mod plot;
+pub(crate) mod palette;
+pub(crate) mod plot;
 mod rank;
 mod reader;
 mod record;
@@ -32,6 +32,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 pub use error::ReportError;
+pub(crate) use page::{SCRIPT, STYLE};
+pub use record::{EvalRecord as Evaluation, RunRecord as Header};
 
 /// The log that a report is made of.
 pub const METRICS_FILE: &str = "metrics.jsonl";
@@ -63,6 +65,38 @@ pub fn write_report(run_folder: &Path) -> Result<PathBuf, ReportError> {
 /// As [`write_report`], but for the writing.
 pub fn summary_table(run_folder: &Path) -> Result<String, ReportError> {
     Ok(summary::render(&collect::read_run(run_folder)?))
+}
+
+/// What a comparison of runs needs of one; length K where a vector.
+pub struct RunSummary {
+    /// The log's first line.
+    pub header: Header,
+    /// In order; the last one included.
+    pub evaluations: Vec<Evaluation>,
+    /// Sequences drawn.
+    pub samples: Vec<u64>,
+    /// Steps logged.
+    pub steps: u64,
+    /// All steps' time.
+    pub step_seconds: f64,
+    /// The part that signals, rewards and policy took.
+    pub scheduler_seconds: f64,
+}
+
+/// Reads the log of a run folder, also of one that is still going on.
+///
+/// # Errors
+/// If it is missing or not a metrics log of ours, with file and line.
+pub fn summarize(run_folder: &Path) -> Result<RunSummary, ReportError> {
+    let run = collect::read_run(run_folder)?;
+    Ok(RunSummary {
+        samples: run.domains.iter().map(|d| d.samples).collect(),
+        steps: run.totals.steps,
+        step_seconds: run.totals.step_seconds,
+        scheduler_seconds: run.totals.scheduler_seconds,
+        header: run.header,
+        evaluations: run.evaluations,
+    })
 }
 
 /// The run's configuration as text; `None` where there is no such file.

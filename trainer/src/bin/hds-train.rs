@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use hds_trainer::compare::{self, CompareConfig, CompareError, Launch};
 use hds_trainer::report;
 use hds_trainer::run::{Interrupt, RunConfig, Start, Trainer};
 
@@ -25,6 +26,7 @@ struct Cli {
 enum Command {
     Run(RunArguments),
     Report(ReportArguments),
+    Compare(CompareArguments),
 }
 
 /// Start a run, or go on with one.
@@ -70,10 +72,35 @@ struct ReportArguments {
     folder: PathBuf,
 }
 
+/// Run policies beside each other and compare what they reach.
+///
+/// A comparison is one TOML file: a run's configuration, policies as overrides of it, and seeds. Every
+/// policy is run with every seed, each run in a folder of its own, OUT/runs/POLICY/seed-N. Finished
+/// runs are not run again and stopped ones go on, so the same command continues after any stop; SIGINT
+/// and SIGTERM let the runs save first. Prints tables; writes OUT/compare.json and OUT/compare.html.
+///
+/// Examples:
+///   hds-train compare --config trainer/recipes/compare.toml --out runs/comparison
+///   hds-train compare --config trainer/recipes/compare.toml --out runs/comparison --no-runs
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+struct CompareArguments {
+    /// TOML file of the comparison
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Folder of the comparison; made if needed
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Start nothing; compare the runs there are
+    #[arg(long)]
+    no_runs: bool,
+}
+
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(arguments) => run(&arguments),
         Command::Report(arguments) => write_report(&arguments),
+        Command::Compare(arguments) => compare_policies(&arguments),
     };
     match outcome {
         Ok(code) => code,
@@ -129,4 +156,47 @@ fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
     let table = report::summary_table(&arguments.folder)?;
     hds::message::print(&format!("{table}\nreport: {}\n", page.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
+    let config = CompareConfig::load(&arguments.config)?;
+    let mut code = ExitCode::SUCCESS;
+    if !arguments.no_runs {
+        let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let launch = Launch {
+            program: &program,
+            config: &config,
+            out: &arguments.out,
+        };
+        let outcome = launch.run(&interrupt)?;
+        hds::note!(
+            "{} runs finished before, {} now, {} failed",
+            outcome.before,
+            outcome.finished,
+            outcome.failed.len()
+        );
+        for policy in &config.policy {
+            for &seed in &config.seeds {
+                let folder = CompareConfig::folder(&arguments.out, policy, seed);
+                if folder.join(report::METRICS_FILE).exists() {
+                    report::write_report(&folder)?;
+                }
+            }
+        }
+        if outcome.interrupted {
+            hds::note!("ended early; the same command goes on");
+            code = ExitCode::from(75);
+        } else if !outcome.failed.is_empty() {
+            code = ExitCode::FAILURE;
+        }
+    }
+    let table = match compare::write_comparison(&config, &arguments.out) {
+        Err(CompareError::Nothing { .. }) if code == ExitCode::from(75) => return Ok(code),
+        table => table?,
+    };
+    hds::message::print(&table)?;
+    let page = arguments.out.join(compare::PAGE_FILE);
+    hds::note!("report in {}", page.display());
+    Ok(code)
 }

@@ -7,8 +7,8 @@ use super::palette::{dash_class, domain_class, style};
 use super::plot::no_data;
 use super::sections::{View, agent, cost, judgement, learning, overview, rewards, table, weights};
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+pub(crate) const STYLE: &str = include_str!("page.css");
+pub(crate) const SCRIPT: &str = include_str!("page.js");
 
 /// The whole page as HTML; `config` is the run's configuration file.
 pub fn render(run: &Run, config: Option<&str>) -> String {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::config::RunConfig;
+use crate::compare::CompareConfig;
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -63,6 +64,14 @@ fn every_recipe_is_a_configuration_and_has_a_model() {
     let mut recipes = 0;
     for entry in fs::read_dir(project("trainer/recipes")).unwrap() {
         let path = entry.unwrap().path();
+        if path
+            .file_stem()
+            .is_some_and(|name| name.to_string_lossy().starts_with("compare"))
+        {
+            // Checks every policy's configuration.
+            CompareConfig::load(&path).unwrap();
+            continue;
+        }
         let config = RunConfig::load(&path, &[]).unwrap();
         let length = config.data.sequence_length as u64;
         // Pythia's tokenizer.

@@ -1,0 +1,137 @@
+//! A comparison as tables for a terminal.
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+
+use super::figures::{Comparison, PolicyFigures};
+use super::paper::PAPER;
+
+/// Two tables: what each policy reached, and its steps to what each other one reached; then the paper's figures.
+pub fn render(comparison: &Comparison) -> String {
+    let results = results(comparison);
+    let steps = steps_to(comparison);
+    format!(
+        "{}\n{results}\n\nsteps to the final perplexity (mean over domains) of another policy, as a part of its steps\n{steps}\n\n{}\n",
+        heading(comparison),
+        paper()
+    )
+}
+
+fn heading(comparison: &Comparison) -> String {
+    let setting = &comparison.setting;
+    let show = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
+    format!(
+        "{} parameters, {} steps of {} × {} tokens, {} domains; held-out perplexity, mean ± deviation over seeds; against {}",
+        show(setting.parameters),
+        show(setting.total_steps),
+        show(setting.batch_size),
+        show(setting.sequence_length),
+        comparison.domains.len(),
+        comparison.baseline
+    )
+}
+
+fn results(comparison: &Comparison) -> Table {
+    let mut table = new([
+        "policy",
+        "seeds",
+        "mean over domains",
+        "against",
+        "p",
+        "base weights",
+        "against",
+        "s/step",
+        "scheduler",
+    ]);
+    for policy in &comparison.policies {
+        table.add_row([
+            policy.name.clone(),
+            seeds(policy),
+            spread(policy.macro_perplexity, policy.macro_deviation),
+            signed_percent(policy.macro_gain),
+            policy.macro_p.map_or("–".to_owned(), |p| format!("{p:.3}")),
+            spread(policy.base_perplexity, policy.base_deviation),
+            signed_percent(policy.base_gain),
+            policy
+                .step_seconds
+                .map_or("–".to_owned(), |s| format!("{s:.3}")),
+            percent(policy.scheduler_share),
+        ]);
+    }
+    aligned(table)
+}
+
+fn steps_to(comparison: &Comparison) -> Table {
+    let names = comparison
+        .policies
+        .iter()
+        .map(|policy| policy.name.as_str());
+    let mut table = new(["policy"].into_iter().chain(names));
+    for policy in &comparison.policies {
+        let cells = policy.steps_to.iter().map(|&part| percent_or_never(part));
+        table.add_row([policy.name.clone()].into_iter().chain(cells));
+    }
+    aligned(table)
+}
+
+fn paper() -> String {
+    let figures = PAPER.map(|figure| {
+        let steps = figure.steps_to.map_or(String::new(), |part| {
+            format!(
+                ", its final perplexity after {:.0} % of the steps",
+                100.0 * part
+            )
+        });
+        format!("{}: {:+.1} %{steps}", figure.against, 100.0 * figure.gain)
+    });
+    format!(
+        "the paper's HDS (Pythia-1B, The Pile) against {}",
+        figures.join("; against ")
+    )
+}
+
+fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
+    table
+}
+
+fn aligned(mut table: Table) -> Table {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Finished runs, and how many there should be where some are not.
+pub fn seeds(policy: &PolicyFigures) -> String {
+    let done = policy.runs.len();
+    match policy.unfinished {
+        0 => done.to_string(),
+        left => format!("{done} of {}", done + left),
+    }
+}
+
+/// Mean and deviation.
+pub fn spread(mean: Option<f64>, deviation: Option<f64>) -> String {
+    match (mean, deviation) {
+        (Some(mean), Some(deviation)) => format!("{mean:.2} ± {deviation:.2}"),
+        (Some(mean), None) => format!("{mean:.2}"),
+        (None, _) => "–".to_owned(),
+    }
+}
+
+/// A relative difference.
+pub fn signed_percent(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), |v| format!("{:+.1} %", 100.0 * v))
+}
+
+/// A part.
+pub fn percent(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), |v| format!("{:.1} %", 100.0 * v))
+}
+
+/// A part of another run's steps.
+pub fn percent_or_never(value: Option<f64>) -> String {
+    value.map_or("not reached".to_owned(), |v| format!("{:.0} %", 100.0 * v))
+}

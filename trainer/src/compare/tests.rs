@@ -1,0 +1,131 @@
+//! What comparisons read, refuse and write.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+const CONFIG: &str = r#"
+run = "run.toml"
+seeds = [1, 2]
+baseline = "base"
+[[policy]]
+name = "base"
+set = ["scheduler.policy=fixed"]
+[[policy]]
+name = "fast"
+"#;
+
+fn setting(text: &str) -> (tempfile::TempDir, Result<CompareConfig, CompareError>) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run.toml"), "[data]\nindex = \"i\"\n").unwrap();
+    let path = folder.path().join("compare.toml");
+    fs::write(&path, text).unwrap();
+    let config = CompareConfig::load(&path);
+    (folder, config)
+}
+
+/// A run's log of three evaluations of two domains.
+fn log(folder: &Path, policy: &str, losses: [f64; 3]) {
+    fs::create_dir_all(folder).unwrap();
+    let mut text = format!(
+        r#"{{"kind":"run","domains":["web","<code>"],"policy":"{policy}","parameters":1000,"sequence_length":8,"batch_size":4,"total_steps":200,"base_weights":[0.75,0.25],"seed":1}}"#
+    );
+    text.push('\n');
+    for (step, loss) in (0..).step_by(100).zip(losses) {
+        // Under base weights 0.5 nats less.
+        let (whole, base) = (loss.exp(), (loss - 0.5).exp());
+        let (web, code) = (loss - 1.0, loss + 1.0);
+        text += &format!(
+            "{{\"kind\":\"eval\",\"step\":{step},\"losses\":[{web},{code}],\"macro_perplexity\":{whole},\"base_perplexity\":{base}}}\n"
+        );
+    }
+    fs::write(folder.join("metrics.jsonl"), text).unwrap();
+}
+
+#[test]
+fn figures_are_paired_by_seed() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let at = |policy: usize, seed| CompareConfig::folder(&out, &config.policy[policy], seed);
+    log(&at(0, 1), "fixed", [5.0, 4.0, 3.0]);
+    log(&at(0, 2), "fixed", [5.0, 4.5, 3.5]);
+    log(&at(1, 1), "hds", [5.0, 3.0, 2.0]);
+    log(&at(1, 2), "hds", [5.0, 3.0, 2.9]);
+    let found = Comparison::read(&config, &out).unwrap();
+    let [base, fast] = &found.policies[..] else {
+        panic!("two policies");
+    };
+    let close = |got: Option<f64>, want: f64| {
+        let got = got.unwrap();
+        assert!((got - want).abs() < 1e-9, "{got}, want {want}");
+    };
+    close(base.macro_perplexity, (3f64.exp() + 3.5f64.exp()) / 2.0);
+    close(base.macro_gain, 0.0);
+    // Seed 1: 2 against 3 nats; seed 2: 2.9 against 3.5.
+    let gain = ((-1f64).exp_m1() + (-0.6f64).exp_m1()) / 2.0;
+    close(fast.macro_gain, gain);
+    close(fast.base_gain, gain);
+    close(fast.base_perplexity, (1.5f64.exp() + 2.4f64.exp()) / 2.0);
+    // Seed 1 falls to 3 at step 100, seed 2 to 3.5 at 75; of 200.
+    close(fast.steps_to[0], (100.0 + 75.0) / 2.0 / 200.0);
+    close(base.steps_to[0], 1.0);
+    assert_eq!(base.steps_to[1], None);
+    // Differences −1 and −0.6, one degree of freedom: t = 4, p = 0.155 958.
+    assert!((fast.macro_p.unwrap() - 0.155_958).abs() < 1e-6);
+    assert_eq!(base.macro_p, None);
+
+    let table = write_comparison(&config, &out).unwrap();
+    assert!(table.contains("not reached"), "{table}");
+    let page = fs::read_to_string(out.join(PAGE_FILE)).unwrap();
+    assert!(page.contains("&lt;code&gt;") && !page.contains("<code>"));
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(out.join(FIGURES_FILE)).unwrap()).unwrap();
+    assert_eq!(json["policies"][1]["name"], "fast");
+}
+
+#[test]
+fn what_is_not_finished_is_left_out_and_counted() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let error = Comparison::read(&config, &out).unwrap_err().to_string();
+    assert!(error.contains("no run in"), "{error}");
+    let at = |policy: usize, seed| CompareConfig::folder(&out, &config.policy[policy], seed);
+    log(&at(0, 1), "fixed", [5.0, 4.0, 3.0]);
+    log(&at(1, 1), "hds", [5.0, 3.0, 2.0]);
+    let metrics = at(1, 1).join("metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let cut: Vec<&str> = text.lines().take(3).collect();
+    fs::write(&metrics, cut.join("\n") + "\n").unwrap();
+    let found = Comparison::read(&config, &out).unwrap();
+    assert_eq!(
+        (found.policies[0].runs.len(), found.policies[0].unfinished),
+        (1, 1)
+    );
+    assert_eq!(
+        (found.policies[1].runs.len(), found.policies[1].unfinished),
+        (0, 2)
+    );
+    assert!(table::render(&found).contains("1 of 2"));
+}
+
+#[test]
+fn a_wrong_comparison_says_what_is_wrong() {
+    for (change, want) in [
+        (("run.toml", "none.toml"), "none.toml"),
+        (("baseline = \"base\"", "baseline = \"b\""), "is no policy"),
+        (("[1, 2]", "[]"), "seeds is empty"),
+        (("[1, 2]", "[1, 1]"), "a seed is there twice"),
+        (("\"fast\"", "\"base\""), "is there twice"),
+        (("\"fast\"", "\"../x\""), "a name is"),
+        (("policy=fixed", "policy=x"), "policy \"base\""),
+        (("seeds", "sedes"), "sedes"),
+        (("run = ", "at_once = 0\nrun = "), "at_once is 0"),
+    ] {
+        let (_folder, config) = setting(&CONFIG.replace(change.0, change.1));
+        let error = config.unwrap_err().to_string();
+        assert!(error.contains(want), "{want}: {error}");
+    }
+}
