@@ -2,9 +2,8 @@
 //!
 //! In: an index from anyone, what is wanted of it, a seed, and the tokenizer that it was built with. Out: [`SampledDocument`]s. Always holds: every
 //! document of the chosen domains is drawn with the same probability, none twice; the same index and seed give the same documents.
-//! Memory: one document.
+//! Files are held against the manifest's sizes; their checksums are for `hds-index verify`. Memory: one document.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use thiserror::Error;
 pub use crate::selection::Selection;
 use crate::selection::{Chosen, shard_of};
 use crate::tokenize::{TokenizeError, Tokenizer};
+use crate::verify::file::open_sized;
 use crate::verify::tables::{Row, TableRows, guarded};
 
 /// A document that was drawn.
@@ -135,6 +135,8 @@ fn document(
         path: path.clone(),
         reason,
     };
+    // Of a large table little is read: its checksum would take far longer than the document.
+    open_sized(&path, &shard.table_file)?;
     let row = guarded(&path, || -> Result<Row, IndexError> {
         let mut rows = TableRows::open_at(&path, shard.documents, number - shard.first_document)?;
         rows.next()
@@ -203,12 +205,7 @@ fn read_tokens(
             reason: format!("document {} lies outside", row.document),
         });
     };
-    let mut file = File::open(&path).map_err(refused("open"))?;
-    let got = file.metadata().map_err(refused("open"))?.len();
-    if got != shard.tokens_file.bytes {
-        let want = shard.tokens_file.bytes;
-        return Err(IndexError::Size { path, want, got });
-    }
+    let mut file = open_sized(&path, &shard.tokens_file)?;
     // Inside a file whose size was looked at.
     let mut bytes = vec![0; (row.record.tokens * token_type.bytes()) as usize];
     file.seek(SeekFrom::Start(start * token_type.bytes()))

@@ -84,7 +84,7 @@ pub enum TrainError {
     Plan(#[from] PlanError),
     /// A record cannot be read.
     #[error("{0}; `--on-error skip` leaves out and counts what is like it")]
-    Input(#[from] InputError),
+    Input(InputError),
     /// The sample is empty.
     #[error("the input holds no text; no tokenizer was made")]
     NoText,
@@ -99,6 +99,17 @@ pub enum TrainError {
         least: usize,
         /// What is possible.
         most: usize,
+    },
+    /// A special token without a text.
+    #[error("--special-token is empty; give the text of the token")]
+    EmptySpecialToken,
+    /// A special token given twice, or one that is there without being given.
+    #[error("--special-token {token:?} {what}; give every other token once")]
+    SpecialTokenTwice {
+        /// Its text.
+        token: String,
+        /// Why it is one too many.
+        what: &'static str,
     },
     /// The target is there already.
     #[error("{path} exists; nothing is overwritten: remove it or name another file with -o")]
@@ -129,7 +140,7 @@ pub fn train_tokenizer(options: &TrainOptions) -> Result<TrainSummary, TrainErro
             path: target.clone(),
         });
     }
-    let special = special_tokens(&options.special_tokens);
+    let special = special_tokens(&options.special_tokens)?;
     let (least, most) = (ALPHABET + special.len(), 1 << 24);
     if !(least..=most).contains(&options.vocabulary) {
         let got = options.vocabulary;
@@ -154,7 +165,7 @@ pub fn train_tokenizer(options: &TrainOptions) -> Result<TrainSummary, TrainErro
     });
     let sampled = sampled.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     if let Some(error) = sampled.failed {
-        return Err(error.into());
+        return Err(TrainError::Input(error));
     }
     let json = json?;
     if sampled.documents == 0 {
@@ -176,14 +187,28 @@ pub fn train_tokenizer(options: &TrainOptions) -> Result<TrainSummary, TrainErro
     })
 }
 
-fn special_tokens(more: &[String]) -> Vec<AddedToken> {
+/// [`SPECIAL_TOKENS`] and those given behind them, each once.
+fn special_tokens(more: &[String]) -> Result<Vec<AddedToken>, TrainError> {
     let mut seen = HashSet::new();
+    for token in more {
+        let what = if token.is_empty() {
+            return Err(TrainError::EmptySpecialToken);
+        } else if SPECIAL_TOKENS.contains(&token.as_str()) {
+            "is one that every trained tokenizer has"
+        } else if !seen.insert(token) {
+            "is given twice"
+        } else {
+            continue;
+        };
+        let token = token.clone();
+        return Err(TrainError::SpecialTokenTwice { token, what });
+    }
     let all = SPECIAL_TOKENS
         .into_iter()
         .chain(more.iter().map(String::as_str));
-    all.filter(|token| !token.is_empty() && seen.insert(*token))
+    Ok(all
         .map(|token| AddedToken::from(token, true).normalized(false))
-        .collect()
+        .collect())
 }
 
 fn train(

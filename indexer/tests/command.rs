@@ -196,6 +196,7 @@ fn errors_are_one_line_that_says_what_to_do() {
     scratch.write("bad.jsonl", line("x", "web") + "{\"text\": 1}\n");
     scratch.write("x.png", "");
     std::fs::create_dir(scratch.path("empty")).unwrap();
+    scratch.write("part/part.json", "{}");
     scratch.write("good.jsonl", line("x", "web"));
     scratch.write("config.json", "{\"hidden_size\": 4}");
     let cases: &[(&[&str], i32, &[&str])] = &[
@@ -300,7 +301,17 @@ fn errors_are_one_line_that_says_what_to_do() {
             1,
             &["empty is no index", "hds-index build"],
         ),
-        (&["verify", "absent"], 1, &["absent is no index"]),
+        (
+            &["verify", "absent"],
+            1,
+            &["absent is no index", "no such folder"],
+        ),
+        (&["inspect", "part"], 1, &["part is", "hds-index merge"]),
+        (
+            &["stats", "part/part.json"],
+            1,
+            &["part.json is no index but a file", "folder"],
+        ),
     ];
     for (arguments, want_code, parts) in cases {
         let (code, said) = error(&folder, arguments);

@@ -114,6 +114,65 @@ fn an_export_holds_the_index_against_its_checksums() {
 }
 
 #[test]
+fn a_table_that_its_checksum_disowns_is_neither_exported_nor_counted() {
+    let scratch = Scratch::new();
+    let index = small_index(&scratch);
+    let target = scratch.path("out");
+    let (megatron, documents, counted) = (
+        || export_megatron(&index, &Selection::default(), &target).map(|_| ()),
+        || export_documents(&index, &Selection::default(), &target).map(|_| ()),
+        || stats(&index, &Selection::default()).map(|_| ()),
+    );
+    // A bit of a document's place: readers alone would take it, as places still ascend.
+    let path = index.join("domains/web/train/00001.documents.arrow");
+    let good = fs::read(&path).unwrap();
+    let rows = corpora::runtime_rows(&index, "web", "train");
+    let shard = &corpora::shards(&corpora::manifest(&index), "web", "train")[1];
+    let second = shard["first_document"].as_u64().unwrap() as usize + 1;
+    let place = rows[second].0.to_le_bytes();
+    let at = good.windows(8).position(|bytes| bytes == place).unwrap();
+    let mut bad = good.clone();
+    bad[at] ^= 1;
+    fs::write(&path, &bad).unwrap();
+    let error = megatron().unwrap_err().to_string();
+    assert!(
+        error.contains("web/train/00001.documents.arrow has checksum")
+            && error.ends_with("run `hds-index verify`"),
+        "{error}"
+    );
+    assert!(!target.exists() && !scratch.path("out.building").exists());
+    // The other table is not read for it, nor this one for the others.
+    documents().unwrap();
+    counted().unwrap();
+    fs::remove_file(&target).unwrap();
+    fs::write(&path, &good).unwrap();
+
+    let path = index.join("domains/web/train/00001.documents.parquet");
+    let mut bad = fs::read(&path).unwrap();
+    // A byte of the hash of a document, stored as it is: readers alone would take it.
+    let text = &texts(&index, "web", "train")[second];
+    let hash = blake3::hash(text.as_bytes());
+    let at = bad
+        .windows(16)
+        .position(|bytes| bytes == &hash.as_bytes()[..16])
+        .unwrap();
+    bad[at] ^= 1;
+    fs::write(&path, &bad).unwrap();
+    for error in [
+        documents().unwrap_err().to_string(),
+        counted().unwrap_err().to_string(),
+    ] {
+        assert!(
+            error.contains("web/train/00001.documents.parquet has checksum")
+                && error.ends_with("run `hds-index verify`"),
+            "{error}"
+        );
+    }
+    assert!(!target.exists());
+    megatron().unwrap();
+}
+
+#[test]
 fn the_commands_export_and_import() {
     let scratch = Scratch::new();
     scratch.write("a.jsonl", line("some text", "web") + &line("more", "law"));

@@ -7,6 +7,7 @@ mod corpora;
 use std::fs;
 use std::sync::atomic::AtomicBool;
 
+use corpora::program::{hds_index, refused};
 use corpora::{Scratch, domains, line, run, run_with, shared, texts, tokens};
 use hds_indexer::build::{
     BuildError, BuildOptions, BuildSummary, ImportOptions, OnError, Silent, import,
@@ -354,6 +355,9 @@ fn a_hostile_index_is_refused_with_the_reason() {
             error.contains(want) && error.contains("x.idx"),
             "case {number}, {want}: {error}"
         );
+        // What is found at opening leaves nothing of the dataset to go on with.
+        let whole = error.contains("x.idx: ");
+        assert_eq!(error.contains("--on-error skip"), !whole, "{error}");
         assert!(!scratch.path("imported").exists() && !scratch.path("imported.building").exists());
     }
     scratch.write("x.idx", &good);
@@ -388,6 +392,52 @@ fn a_hostile_old_index_is_refused_with_the_reason() {
             .to_string();
         assert!(error.contains(want), "{want}: {error}");
     }
+}
+
+#[test]
+fn a_dataset_that_the_end_of_document_closes_nowhere_is_warned_of() {
+    let scratch = Scratch::new();
+    scratch.write("open.bin", ids16(&[97, 0, 98, 99, 0]));
+    scratch.write("open.idx", Modern::of(&[2, 3]).bytes());
+    // One document that is closed suffices.
+    scratch.write("good.bin", ids16(&[97, 256, 98, 99, 0]));
+    scratch.write("good.idx", Modern::of(&[2, 3]).bytes());
+    let options = import_options(&scratch, &["open", "good"]);
+    let summary = import_with(&options, &ByteTokenizer).unwrap();
+    let warned: Vec<&String> = summary
+        .warnings
+        .iter()
+        .filter(|w| w.contains("ended with id"))
+        .collect();
+    let want = format!(
+        "no document of {} ended with id 256 (<|endoftext|>)",
+        scratch.path("open").display()
+    );
+    assert!(
+        warned.len() == 1 && warned[0].starts_with(&want),
+        "{warned:?}"
+    );
+    let arguments = ["import", "open", "-o", "index", "--valid-fraction", "0"];
+    let output = hds_index(&scratch.path(""), &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("warning: no document of open ended"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_empty_domain_before_the_prefix_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("x.bin", ids16(&[97, 256]));
+    scratch.write("x.idx", Modern::of(&[2]).bytes());
+    let folder = scratch.path("");
+    let (code, said) = refused(&folder, &["import", "=x", "-o", "index"]);
+    assert!(
+        code == 1 && said.contains("=x: the domain before `=` is empty"),
+        "{said}"
+    );
+    assert!(!folder.join("index").exists());
 }
 
 #[test]

@@ -281,6 +281,56 @@ fn a_damaged_part_is_refused_and_the_file_named() {
     );
 }
 
+#[test]
+fn counts_of_sources_that_do_not_add_up_are_refused() {
+    let scratch = Scratch::new();
+    let parts = build_parts(&scratch, &corpus(&scratch), 2);
+    let path = parts[0].join("part.json");
+    let good = fs::read_to_string(&path).unwrap();
+    fn skip(counts: &[u64]) -> serde_json::Value {
+        let one = |n: &u64| serde_json::json!({"reason": "x", "count": n, "first": "line 1"});
+        counts.iter().map(one).collect()
+    }
+    type Edit = fn(&mut serde_json::Value);
+    let cases: [(Edit, &str); 6] = [
+        (
+            |s| s["documents"] = u64::MAX.into(),
+            "18446744073709551615 documents, the records have 120",
+        ),
+        (
+            |s| s["documents"] = 121.into(),
+            "121 documents, the records have 120",
+        ),
+        (
+            |s| s["documents"] = 0.into(),
+            "0 documents, the records have 120",
+        ),
+        (
+            |s| s["bytes"] = u64::MAX.into(),
+            "18446744073709551615 bytes",
+        ),
+        (
+            |s| s["bytes"] = (1u64 << 63).into(),
+            "9223372036854775808 bytes",
+        ),
+        (|s| s["skipped"] = skip(&[u64::MAX, 1]), "records left out"),
+    ];
+    for (edit, want) in cases {
+        let mut part: serde_json::Value = serde_json::from_str(&good).unwrap();
+        edit(&mut part["sources"][0]);
+        fs::write(&path, part.to_string()).unwrap();
+        let message = refusal(&parts, &scratch);
+        assert!(
+            message.contains("part.json: source \"")
+                && message.contains("a.jsonl")
+                && message.contains(want),
+            "{message}"
+        );
+    }
+    fs::write(&path, &good).unwrap();
+    join(&parts, &scratch).unwrap();
+}
+
 /// Ends a build once it has so many documents.
 struct StopAfter<'s>(u64, &'s AtomicBool);
 

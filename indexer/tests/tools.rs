@@ -109,7 +109,7 @@ fn a_sample_of_a_damaged_index_or_with_another_tokenizer_is_refused() {
         (
             "documents.parquet",
             |b| b.truncate(100),
-            "00001.documents.parquet",
+            "00001.documents.parquet holds 100 bytes",
         ),
         (
             "documents.parquet",

@@ -96,7 +96,7 @@ fn a_trained_tokenizer_serves_a_build() {
         "{text}"
     );
     let (_, said) = refused(&folder, &["sample", "index"]);
-    assert!(said.contains("built with the tokenizer \"t\""), "{said}");
+    assert!(said.contains("the tokenizer.json of \"t\""), "{said}");
 
     for (arguments, want) in [
         (
@@ -150,4 +150,50 @@ fn a_trained_tokenizer_serves_a_build() {
         assert!(code == 1 && said.contains(want), "{said}");
         assert!(!folder.join("z.json").exists());
     }
+}
+
+#[test]
+fn an_empty_and_a_doubled_special_token_are_refused() {
+    let scratch = Scratch::new();
+    scratch.write("x.jsonl", line("Some words of a text.", "web"));
+    let folder = scratch.path("");
+    let given = |tokens: &[&str]| {
+        let mut arguments = vec!["train-tokenizer", "x.jsonl", "-o", "t.json"];
+        arguments.extend(["--vocabulary", "300"]);
+        for &token in tokens {
+            arguments.extend(["--special-token", token]);
+        }
+        let (code, said) = refused(&folder, &arguments);
+        assert!(code == 1 && !folder.join("t.json").exists(), "{said}");
+        said
+    };
+    let empty = given(&["<|a|>", ""]);
+    assert!(empty.contains("--special-token is empty"), "{empty}");
+    let twice = given(&["<|a|>", "<|b|>", "<|a|>"]);
+    assert!(twice.contains("\"<|a|>\" is given twice"), "{twice}");
+    for token in ["<|endoftext|>", "<|padding|>"] {
+        let known = given(&[token]);
+        let want = format!("{token:?} is one that every trained tokenizer has");
+        assert!(known.contains(&want), "{known}");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_located_once() {
+    let scratch = Scratch::new();
+    scratch.write("x.jsonl", line("words", "web"));
+    let arguments = [
+        "train-tokenizer",
+        "x.jsonl",
+        "--vocabulary",
+        "300",
+        "--text-field",
+        "nope",
+        "-o",
+        "t.json",
+    ];
+    let (code, said) = refused(&scratch.path(""), &arguments);
+    assert!(code == 1 && said.contains("no field \"nope\""), "{said}");
+    assert_eq!(said.matches("x.jsonl, line 1").count(), 1, "{said}");
+    assert_eq!(said.matches("nope").count(), 1, "{said}");
 }

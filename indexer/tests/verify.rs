@@ -95,6 +95,11 @@ fn a_flipped_bit_a_short_file_and_a_missing_one_are_found_in_every_file() {
                 report.problems
             );
             assert!(
+                !report.problems[0].contains("hds-index verify"),
+                "{:?}",
+                report.problems
+            );
+            assert!(
                 report.problems[0].contains(&name),
                 "{name} {what}: {:?}",
                 report.problems

@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::domain::DomainError;
 
+/// What messages about a damaged file end with.
+const ADVICE: &str = "; run `hds-index verify`";
+
 /// Why an index cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -25,6 +28,28 @@ pub enum IndexError {
         "{path} is no index: it has no manifest.json; build one with `hds-index build INPUT -o {path}`, or join parts with `hds-index merge`"
     )]
     NoManifest {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is not there.
+    #[error(
+        "{path} is no index: there is no such folder; check the path, or build one with `hds-index build INPUT -o {path}`"
+    )]
+    NoFolder {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A file where the folder is wanted.
+    #[error("{path} is no index but a file; give the index's folder, which holds manifest.json")]
+    NotAFolder {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What one of several builds made.
+    #[error(
+        "{path} is no index but one part of one (it has part.json); join all parts with `hds-index merge PART... -o INDEX`"
+    )]
+    Part {
         /// The folder.
         path: PathBuf,
     },
@@ -75,7 +100,9 @@ pub enum IndexError {
         got: u64,
     },
     /// A file's content is not what the manifest says.
-    #[error("{path} has checksum {got}, the manifest says {want}; it was changed or damaged")]
+    #[error(
+        "{path} has checksum {got}, the manifest says {want}: it was changed or damaged; run `hds-index verify`"
+    )]
     Checksum {
         /// The file.
         path: PathBuf,
@@ -92,4 +119,15 @@ pub enum IndexError {
         /// What is wrong.
         reason: String,
     },
+}
+
+impl IndexError {
+    /// The message without the advice to run `hds-index verify`, for that program itself.
+    pub fn finding(&self) -> String {
+        let mut text = self.to_string();
+        if text.ends_with(ADVICE) {
+            text.truncate(text.len() - ADVICE.len());
+        }
+        text
+    }
 }

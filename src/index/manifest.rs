@@ -21,6 +21,8 @@ use crate::durable::{self, FileError, open_regular};
 pub const FORMAT_NAME: &str = "hds-index";
 /// Version of the format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
+/// What a part of an index, made by `hds-index build --shard`, has instead of a manifest.
+const PART_FILE: &str = "part.json";
 /// A manifest larger than this is refused (256 MiB; 100,000 shards take about 60 MB).
 const MAX_BYTES: u64 = 256 << 20;
 
@@ -215,14 +217,7 @@ impl Manifest {
     /// If there is none, it is of another version, or a field contradicts another; the field is named.
     pub fn load(index: &Path) -> Result<(Self, Checksum), IndexError> {
         let path = index.join(MANIFEST_FILE);
-        let file = match open_regular(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(IndexError::NoManifest {
-                    path: index.to_owned(),
-                });
-            }
-            other => other.map_err(|e| io_error("open", &path, e))?,
-        };
+        let file = open_regular(&path).map_err(|e| not_opened(index, &path, e))?;
         let mut text = Vec::new();
         file.take(MAX_BYTES + 1)
             .read_to_end(&mut text)
@@ -402,6 +397,19 @@ fn is_inside(path: &str) -> bool {
         && path
             .split('/')
             .all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// Why there is no manifest to open: often another path than an index's was given.
+fn not_opened(index: &Path, manifest: &Path, error: std::io::Error) -> IndexError {
+    let path = index.to_owned();
+    let absent = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    match index.metadata() {
+        Ok(found) if !found.is_dir() => IndexError::NotAFolder { path },
+        Ok(_) if absent(&error) && index.join(PART_FILE).is_file() => IndexError::Part { path },
+        Ok(_) if absent(&error) => IndexError::NoManifest { path },
+        Err(e) if absent(&e) => IndexError::NoFolder { path },
+        _ => io_error("open", manifest, error),
+    }
 }
 
 fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> IndexError {

@@ -154,3 +154,55 @@ fn unknown_fields_and_cut_files_are_refused() {
         .to_string();
     assert!(text.contains("surprise"), "{text}");
 }
+
+#[test]
+fn a_path_that_is_no_index_is_told_from_a_missing_one_a_part_and_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |path: &Path| Manifest::load(path).unwrap_err().to_string();
+    let absent = said(&dir.path().join("absent"));
+    assert!(
+        absent.contains("there is no such folder") && absent.contains("hds-index build"),
+        "{absent}"
+    );
+    let empty = said(dir.path());
+    assert!(empty.contains("it has no manifest.json"), "{empty}");
+    std::fs::write(dir.path().join("part.json"), "{}").unwrap();
+    let part = said(dir.path());
+    assert!(
+        part.contains("one part") && part.contains("hds-index merge"),
+        "{part}"
+    );
+    manifest().save(dir.path()).unwrap();
+    let file = said(&dir.path().join(MANIFEST_FILE));
+    assert!(
+        file.contains("a file") && file.contains("the index's folder"),
+        "{file}"
+    );
+}
+
+#[test]
+fn verify_is_not_advised_in_what_it_finds_itself() {
+    let path = PathBuf::from("x.tokens");
+    let (want, got) = ("a".to_owned(), "b".to_owned());
+    let reason = "ends early".to_owned();
+    for error in [
+        IndexError::Size {
+            path: path.clone(),
+            want: 2,
+            got: 1,
+        },
+        IndexError::Checksum {
+            path: path.clone(),
+            want,
+            got,
+        },
+        IndexError::Content { path, reason },
+    ] {
+        let (said, found) = (error.to_string(), error.finding());
+        assert!(said.ends_with("; run `hds-index verify`"), "{said}");
+        assert!(
+            said.starts_with(&found) && !found.contains("hds-index"),
+            "{found}"
+        );
+    }
+}

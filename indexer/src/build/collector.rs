@@ -94,6 +94,7 @@ impl Collector<'_> {
             self.sources[number].documents += documents;
             self.advance.documents += documents;
         }
+        self.sources[number].closed += product.closed;
         self.advance.text_bytes += product.text_bytes;
         for skip in product.skipped {
             add_skip(

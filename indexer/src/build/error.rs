@@ -6,7 +6,8 @@ use hds::durable::FileError;
 use hds::index::IndexError;
 use thiserror::Error;
 
-use crate::input::{InputError, PlanError};
+use crate::input::{InputError, Place, PlanError};
+use crate::record::Fault;
 use crate::tokenize::TokenizeError;
 
 /// Why a build ended without an index. The target is then as it was before.
@@ -17,7 +18,7 @@ pub enum BuildError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A record cannot be indexed.
-    #[error("{0}; `--on-error skip` leaves out and counts what is like it")]
+    #[error("{}; {}", .0, advice(.0))]
     Input(InputError),
     /// The tokenizer cannot be loaded.
     #[error(transparent)]
@@ -127,4 +128,16 @@ pub enum BuildError {
     /// The manifest breaks its own rules, which is a fault of this program.
     #[error(transparent)]
     Manifest(#[from] IndexError),
+}
+
+/// What to do about a record or a source that cannot be indexed.
+fn advice(error: &InputError) -> &'static str {
+    match (&error.fault, error.place) {
+        // Nothing of it would be left.
+        (Fault::Megatron { .. }, Place::Whole) => {
+            "give the dataset's .idx and .bin whole, or leave it out of the import"
+        }
+        (fault, _) if fault.is_ours() => "give another tokenizer",
+        _ => "`--on-error skip` leaves out and counts what is like it",
+    }
 }

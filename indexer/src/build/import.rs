@@ -11,11 +11,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::error::BuildError;
+use super::journal::SourceState;
 use super::options::{BuildOptions, Duplicates, OnError};
 use super::progress::Progress;
 use super::summary::BuildSummary;
 use super::{Build, build_whole, check, identity};
-use crate::input::{DomainFrom, MegatronName, Plan, RecordFields, TextExtensions, of_fairseq};
+use crate::input::{
+    DomainFrom, MegatronName, Plan, RecordFields, SourceKind, TextExtensions, of_fairseq,
+};
 use crate::record::FieldPath;
 use crate::tokenize::Tokenizer;
 
@@ -86,4 +89,29 @@ pub fn import(
     identity.options = kept;
     let build = Build::new(&options, &plan, identity, tokenizer, progress, interrupted);
     build_whole(&build)
+}
+
+/// Warnings of the datasets of which no document came with the end-of-document id: their ids may be another tokenizer's.
+pub(super) fn unclosed(
+    plan: &Plan,
+    states: &[SourceState],
+    tokenizer: &dyn Tokenizer,
+) -> Vec<String> {
+    let id = tokenizer.end_of_document();
+    let text = match tokenizer.decode(&[id]) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(" ({text})"),
+        _ => String::new(),
+    };
+    let datasets = plan.sources.iter().zip(states);
+    let unclosed = datasets.filter(|(source, state)| {
+        source.kind == SourceKind::Megatron && state.documents > 0 && state.closed == 0
+    });
+    unclosed
+        .map(|(source, _)| {
+            format!(
+                "no document of {} ended with id {id}{text}, so each got it: is this the tokenizer the dataset was made with?",
+                source.path.with_extension("").display()
+            )
+        })
+        .collect()
 }

@@ -76,6 +76,9 @@ pub(super) struct SourceState {
     /// Domains that an empty text was met of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub empty_domains: BTreeSet<String>,
+    /// Documents of ids that came with the end-of-document id at their end.
+    #[serde(default)]
+    pub closed: u64,
 }
 
 /// The state after a block.

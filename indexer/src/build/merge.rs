@@ -21,6 +21,7 @@ use super::document::DocumentRecord;
 use super::error::BuildError;
 use super::options::Duplicates;
 use super::part::{PartManifest, PartShard, RECORDS_FOLDER};
+use super::part_sources::{SourceDocuments, check_sums};
 use super::progress::{Advance, Progress};
 use super::shards::Shards;
 use super::staging::Staging;
@@ -212,6 +213,7 @@ fn in_order(folders: &[PathBuf]) -> Result<Vec<LoadedPart>, MergeError> {
         }
         sources += part.manifest.sources.len();
     }
+    check_sums(parts.iter().map(|p| (p.folder.as_path(), &p.manifest)))?;
     Ok(parts)
 }
 
@@ -267,6 +269,7 @@ fn join(
         progress,
         interrupted,
         advance: Advance::default(),
+        of_sources: SourceDocuments::new(0),
     };
     progress.begins(
         parts
@@ -275,6 +278,7 @@ fn join(
             .fold(0, u64::saturating_add),
     );
     for part in parts {
+        joiner.of_sources = SourceDocuments::new(part.manifest.sources.len());
         for split in &part.manifest.splits {
             let damaged = |e: hds::DomainError| MergeError::Damaged {
                 path: part.folder.clone(),
@@ -293,6 +297,7 @@ fn join(
                 joiner.shard(part, &stem, shard, &mut run)?;
             }
         }
+        joiner.of_sources.compare(&part.folder, &part.manifest)?;
     }
     progress.finishes();
     let sources = parts.iter().flat_map(|p| p.manifest.sources.clone());
@@ -339,6 +344,8 @@ struct Joiner<'p> {
     progress: &'p dyn Progress,
     interrupted: &'p AtomicBool,
     advance: Advance,
+    /// Of the part being joined.
+    of_sources: SourceDocuments,
 }
 
 impl Joiner<'_> {
@@ -392,6 +399,7 @@ impl Joiner<'_> {
                     return Err(damaged(&records_path, reason));
                 }
             };
+            self.of_sources.count(source - part.manifest.first_source);
             // Not above the file's size, which was looked at.
             let (start, bytes) = (run.tokens.len(), record.tokens * self.token_bytes);
             run.tokens.resize(start + bytes as usize, 0);
@@ -399,7 +407,8 @@ impl Joiner<'_> {
                 .read_exact(&mut run.tokens[start..])
                 .map_err(|e| FileError::new("read", &tokens_path, e))?;
             run.documents.push(record);
-            self.advance.text_bytes += record.bytes;
+            // A sum that passes 64 bits is refused with the tables.
+            self.advance.text_bytes = self.advance.text_bytes.saturating_add(record.bytes);
             if run.tokens.len() as u64 >= RUN_BYTES {
                 self.append(run)?;
             }

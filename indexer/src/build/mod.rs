@@ -19,6 +19,7 @@ mod journal;
 mod merge;
 mod options;
 mod part;
+mod part_sources;
 mod pipeline;
 mod progress;
 mod shards;
@@ -87,10 +88,12 @@ fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
     let mut fresh = true;
     let outcome = build.run(&staging, &mut fresh).and_then(|indexed| {
         let advance = indexed.collector.advance;
-        Ok((build.finish(indexed.collector)?, advance, indexed.resumed))
+        let unclosed = import::unclosed(build.plan, &indexed.collector.sources, tokenizer);
+        let manifest = build.finish(indexed.collector)?;
+        Ok((manifest, advance, indexed.resumed, unclosed))
     });
     match outcome {
-        Ok((manifest, advance, resumed)) => {
+        Ok((manifest, advance, resumed, unclosed)) => {
             let (manifest, fingerprint) = publish(manifest, staging)?;
             let seconds = started.elapsed().as_secs_f64();
             Ok(BuildSummary {
@@ -102,7 +105,7 @@ fn build_whole(build: &Build<'_>) -> Result<BuildSummary, BuildError> {
                 text_bytes: total(&manifest, |s| s.bytes),
                 duplicates: total(&manifest, |s| s.duplicates),
                 skipped: skipped_of(&manifest),
-                warnings: warnings_of(&manifest),
+                warnings: [warnings_of(&manifest), unclosed].concat(),
                 threads: options.threads,
                 engine: tokenizer.engine(),
                 seconds,

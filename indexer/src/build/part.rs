@@ -36,7 +36,7 @@ use crate::tokenize::Tokenizer;
 /// Where the records of a part are.
 pub(super) const RECORDS_FOLDER: &str = "records";
 /// What makes a folder a part.
-const PART_FILE: &str = "part.json";
+pub(super) const PART_FILE: &str = "part.json";
 const FORMAT: &str = "hds-part";
 /// Raised where the folder changes its meaning.
 const VERSION: u32 = 1;

@@ -52,6 +52,8 @@ pub(super) struct Product {
     pub skipped: Vec<SkipCount>,
     /// Domains that an empty text was met of.
     pub empty_domains: BTreeSet<String>,
+    /// Documents of ids that came with the end-of-document id at their end.
+    pub closed: u64,
     /// The first fault, where faults end the build; the rest of the block was not looked at.
     pub fault: Option<InputError>,
     pub text_bytes: u64,
@@ -118,6 +120,7 @@ impl<'o> Worker<'o> {
             runs: Vec::new(),
             skipped: Vec::new(),
             empty_domains: BTreeSet::new(),
+            closed: 0,
             fault: None,
             text_bytes: 0,
             ends_source: false,
@@ -271,7 +274,11 @@ impl<'o> Worker<'o> {
         for (position, end) in (tokens.first_document..).zip(&tokens.ends) {
             let ids = &tokens.ids[start..*end];
             start = *end;
-            let ids = ids.strip_suffix(&[self.end_of_document]).unwrap_or(ids);
+            let (ids, closed) = match ids.strip_suffix(&[self.end_of_document]) {
+                Some(ids) => (ids, 1),
+                None => (ids, 0),
+            };
+            product.closed += closed;
             let outcome = match ids.iter().position(|id| *id >= self.vocabulary) {
                 Some(place) => Err(Fault::UnknownToken {
                     place,

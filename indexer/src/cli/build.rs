@@ -288,7 +288,13 @@ pub(super) fn show(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
     if json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }
-    super::print(&Overview::load(&summary.index)?.to_text())?;
+    let overview = Overview::load(&summary.index)?;
+    super::print(&overview.to_text())?;
+    // Those of the index itself are among the overview's.
+    let is_new = |warning: &&String| !overview.warnings.contains(warning);
+    for warning in summary.warnings.iter().filter(is_new) {
+        hds::note!("warning: {warning}");
+    }
     hds::note!(
         "indexed {} documents, {} tokens in {:.1} s ({:.1} MB of text/s, {} threads, tokenised by {}) into {}",
         grouped(summary.documents),

@@ -19,6 +19,7 @@ use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 
 use super::{ExportError, Selection, must_be_absent};
+use crate::verify::file::check_file;
 use crate::verify::tables::{TableBatches, guarded};
 
 /// The column that gets names instead of numbers.
@@ -59,6 +60,7 @@ pub fn export_documents(
             for shard in &split.entry.shards {
                 let path = index.join(&shard.table_file.path);
                 let mut copy = || -> Result<(), CopyError> {
+                    check_file(&path, &shard.table_file, |_| ())?;
                     for batch in TableBatches::open(&path, shard.documents, 0)? {
                         let batch = batch?;
                         documents += batch.num_rows() as u64;

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::{ExportError, Selection};
 use crate::build::Staging;
 use crate::selection::Chosen;
+use crate::verify::file::{check_file, compare_checksum, io_error, open_sized};
 use crate::verify::tables::{RuntimeRows, guarded};
 
 /// One dataset that was written.
@@ -115,45 +116,28 @@ impl Exporter<'_> {
         let mut buffer = vec![0; 1 << 20];
         for shard in &self.split.entry.shards {
             let from = self.index.join(&shard.tokens_file.path);
-            let refused = |action, source| IndexError::Io {
-                action,
-                path: from.clone(),
-                source,
-            };
-            let file = File::open(&from).map_err(|e| refused("open", e))?;
-            let got = file.metadata().map_err(|e| refused("open", e))?.len();
-            if got != shard.tokens_file.bytes {
-                let want = shard.tokens_file.bytes;
-                return Err(IndexError::Size {
-                    path: from,
-                    want,
-                    got,
-                }
-                .into());
-            }
-            let mut input = ChecksumReader::new(file);
+            let mut input = ChecksumReader::new(open_sized(&from, &shard.tokens_file)?);
             loop {
-                match input.read(&mut buffer).map_err(|e| refused("read", e))? {
+                match input
+                    .read(&mut buffer)
+                    .map_err(|e| io_error("read", &from, e))?
+                {
                     0 => break,
                     n => output.write_all(&buffer[..n]).map_err(failed)?,
                 }
             }
-            let got = input.finish();
-            if got != shard.tokens_file.blake3 {
-                return Err(IndexError::Checksum {
-                    path: from,
-                    want: shard.tokens_file.blake3.to_string(),
-                    got: got.to_string(),
-                }
-                .into());
-            }
+            compare_checksum(&from, &shard.tokens_file, input.finish())?;
         }
         output.sync_all().map_err(failed)?;
         Ok(())
     }
 
-    /// Header, lengths, places, and ends of documents; a pass over the document table for each array.
+    /// Header, lengths, places, and ends of documents: a pass over the document tables for each array, behind one for their checksums.
     fn write_index(&self, path: &Path) -> Result<(), ExportError> {
+        for shard in &self.split.entry.shards {
+            let table = self.index.join(&shard.documents_file.path);
+            check_file(&table, &shard.documents_file, |_| ())?;
+        }
         let failed = |e| FileError::new("write", path, e);
         let file = File::create(path).map_err(failed)?;
         let mut output = BufWriter::with_capacity(1 << 18, file);

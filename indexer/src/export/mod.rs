@@ -2,7 +2,7 @@
 //!
 //! In: an index from anyone. Out: [`export_documents`], the document tables of all domains as one Parquet file; [`export_megatron`], the tokens as
 //! Megatron's `.bin` and `.idx`. Always holds: what is written is whole or absent; files are held against the manifest's sizes and
-//! checksums while they are read. Memory: one batch of rows.
+//! checksums, tables before they are read and tokens while they are. Memory: one batch of rows.
 
 mod documents;
 mod megatron;

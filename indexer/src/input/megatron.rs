@@ -28,7 +28,7 @@ pub struct TokenBlock {
 /// A Megatron dataset as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MegatronName {
-    /// The domain; the name of the file where none is given.
+    /// The domain, which may not be empty; the name of the file where none is given.
     pub domain: Option<String>,
     /// The path of both files without `.bin` and `.idx`, or of either.
     pub prefix: PathBuf,
@@ -42,7 +42,7 @@ impl MegatronName {
             prefix: named.into(),
         };
         match named.split_once('=') {
-            Some((domain, prefix)) if !domain.is_empty() && !whole.with("idx").exists() => Self {
+            Some((domain, prefix)) if !whole.with("idx").exists() => Self {
                 domain: Some(domain.into()),
                 prefix: prefix.into(),
             },
@@ -66,7 +66,7 @@ impl Plan {
     /// The plan of an import: `inputs` to be split by hash, `held_out` whole.
     ///
     /// # Errors
-    /// A file that cannot be looked at, or is given twice.
+    /// A domain that is empty, or a file that cannot be looked at or is given twice.
     pub fn of_megatron(
         inputs: &[MegatronName],
         held_out: &[MegatronName],
@@ -78,6 +78,10 @@ impl Plan {
         let mut seen = std::collections::HashSet::new();
         let splits = inputs.iter().map(|n| (n, Split::ByHash));
         for (name, split) in splits.chain(held_out.iter().map(|n| (n, Split::HeldOut))) {
+            if name.domain.as_deref() == Some("") {
+                let prefix = name.prefix.clone();
+                return Err(PlanError::NoDomain { prefix });
+            }
             let (path, bin) = (name.with("idx"), name.with("bin"));
             let look_at = |path: &Path| {
                 fs::metadata(path).map_err(|source| PlanError::Read {

@@ -447,7 +447,7 @@ fn refused(error: io::Error) -> Fault {
 }
 
 pub(super) fn broken(why: impl std::fmt::Display) -> Fault {
-    Fault::Table {
-        why: format!("no whole index of a Megatron dataset: {why}"),
+    Fault::Megatron {
+        why: why.to_string(),
     }
 }

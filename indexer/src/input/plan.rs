@@ -189,6 +189,14 @@ pub enum PlanError {
         /// The file.
         path: PathBuf,
     },
+    /// An import's `=` with nothing before it.
+    #[error(
+        "={prefix}: the domain before `=` is empty; give DOMAIN=PREFIX, or PREFIX alone for a domain of the file's name"
+    )]
+    NoDomain {
+        /// What is behind it.
+        prefix: PathBuf,
+    },
     /// No input at all.
     #[error("no input is given")]
     Nothing,

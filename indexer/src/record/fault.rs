@@ -75,6 +75,12 @@ pub enum Fault {
         /// What the reader says.
         why: String,
     },
+    /// The index of a Megatron dataset is damaged, or no such index.
+    #[error("no whole index of a Megatron dataset: {why}")]
+    Megatron {
+        /// What is wrong with it.
+        why: String,
+    },
     /// The system refused to read on.
     #[error("cannot be read: {why}")]
     Read {
@@ -129,7 +135,7 @@ impl Fault {
             Self::DomainName { .. } => "domain name",
             Self::TooLong { .. } => "too long",
             Self::Archive { .. } => "rest of a damaged archive",
-            Self::Table { .. } => "rest of a damaged table",
+            Self::Table { .. } | Self::Megatron { .. } => "rest of a damaged table",
             Self::Read { .. } => "unreadable",
             Self::Changed => "changed while read",
             Self::NoDocument => "no document",

@@ -1,7 +1,8 @@
 //! How long and how diverse the documents of an index are.
 //!
 //! In: an index from anyone and what is wanted of it. Out: [`IndexStats`], per domain the quantiles of tokens, bytes, words and MTLD, as a table,
-//! JSON or a plot. Reads the document tables, not the tokens. Memory: one batch of rows and eight sketches, whatever the number of documents.
+//! JSON or a plot. Reads the document tables, each once for its checksum and once for its rows, not the tokens. Memory: one batch of rows and
+//! eight sketches, whatever the number of documents.
 
 mod plot;
 mod sketch;
@@ -18,6 +19,7 @@ pub use crate::selection::Selection;
 pub use sketch::Sketch;
 
 use crate::inspect::grouped;
+use crate::verify::file::check_file;
 use crate::verify::tables::{TableBatches, guarded};
 
 /// Quantiles of one number of the documents.
@@ -149,6 +151,7 @@ pub fn stats(index: &Path, selection: &Selection) -> Result<IndexStats, IndexErr
         for shard in of_domain.iter().flat_map(|c| &c.entry.shards) {
             let path = index.join(&shard.table_file.path);
             guarded(&path, || -> Result<(), IndexError> {
+                check_file(&path, &shard.table_file, |_| ())?;
                 for batch in TableBatches::open(&path, shard.documents, 0)? {
                     let batch = batch?;
                     let number =

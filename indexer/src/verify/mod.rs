@@ -4,6 +4,7 @@
 //! below the vocabulary; every document closed by the end-of-document id; both document tables against each other, the
 //! shards and the manifest's counts and summaries; files that do not belong. Memory: a few batches a thread.
 
+pub(crate) mod file;
 mod shard;
 pub(crate) mod tables;
 
@@ -128,7 +129,7 @@ fn check_shards(
                             reason: "a table is malformed so badly that its reader gave up".into(),
                         })
                     });
-                    let outcome = outcome.map_err(|e| e.to_string());
+                    let outcome = outcome.map_err(|e| e.finding());
                     done.lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push((number, outcome));

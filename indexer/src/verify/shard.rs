@@ -1,14 +1,13 @@
 //! Checks one shard: its three files alone, then against each other.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hds::durable::open_regular;
-use hds::index::{Checksum, FileEntry, IndexError, Manifest, ShardEntry, TokenType};
+use hds::index::{IndexError, Manifest, ShardEntry, TokenType};
 
+use super::file::{check_file, compare_checksum, io_error, open_sized};
 use super::tables::{RuntimeRows, TableRows};
 use crate::build::{DocumentRecord, ShardSums};
 
@@ -32,64 +31,16 @@ pub(super) fn check(
     read: &AtomicU64,
 ) -> Result<Checked, IndexError> {
     // Checksums first: what follows then reads files that are at least those that were written.
-    check_file(index, &shard.documents_file, read)?;
-    check_file(index, &shard.table_file, read)?;
     let runtime = index.join(&shard.documents_file.path);
+    let table = index.join(&shard.table_file.path);
+    for (path, entry) in [
+        (&runtime, &shard.documents_file),
+        (&table, &shard.table_file),
+    ] {
+        check_file(path, entry, |n| _ = read.fetch_add(n, Ordering::Relaxed))?;
+    }
     check_tokens(index, manifest, shard, read)?;
-    check_tables(
-        manifest,
-        shard,
-        &runtime,
-        &index.join(&shard.table_file.path),
-    )
-}
-
-fn check_file(index: &Path, entry: &FileEntry, read: &AtomicU64) -> Result<(), IndexError> {
-    let path = index.join(&entry.path);
-    let mut file = open(&path, entry)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; CHUNK_BYTES];
-    loop {
-        match file
-            .read(&mut buffer)
-            .map_err(|e| io_error("read", &path, e))?
-        {
-            0 => break,
-            n => {
-                hasher.update(&buffer[..n]);
-                read.fetch_add(n as u64, Ordering::Relaxed);
-            }
-        }
-    }
-    compare_checksum(path, entry, hasher.finalize().into())
-}
-
-/// Opens a file of the size that the manifest says.
-fn open(path: &Path, entry: &FileEntry) -> Result<File, IndexError> {
-    let file = open_regular(path).map_err(|e| io_error("open", path, e))?;
-    let got = file
-        .metadata()
-        .map_err(|e| io_error("open", path, e))?
-        .len();
-    if got != entry.bytes {
-        return Err(IndexError::Size {
-            path: path.into(),
-            want: entry.bytes,
-            got,
-        });
-    }
-    Ok(file)
-}
-
-fn compare_checksum(path: PathBuf, entry: &FileEntry, got: Checksum) -> Result<(), IndexError> {
-    if got == entry.blake3 {
-        return Ok(());
-    }
-    Err(IndexError::Checksum {
-        path,
-        want: entry.blake3.to_string(),
-        got: got.to_string(),
-    })
+    check_tables(manifest, shard, &runtime, &table)
 }
 
 /// Every id below the vocabulary, every document closed.
@@ -100,7 +51,7 @@ fn check_tokens(
     read: &AtomicU64,
 ) -> Result<(), IndexError> {
     let path = index.join(&shard.tokens_file.path);
-    let mut file = open(&path, &shard.tokens_file)?;
+    let mut file = open_sized(&path, &shard.tokens_file)?;
     let mut ends = DocumentEnds::new(&index.join(&shard.documents_file.path), shard)?;
     let mut next_end = ends.next().transpose()?;
     let mut hasher = blake3::Hasher::new();
@@ -145,7 +96,7 @@ fn check_tokens(
         first = behind;
     }
     // A damaged file is first of all a damaged file.
-    compare_checksum(path.clone(), &shard.tokens_file, hasher.finalize().into())?;
+    compare_checksum(&path, &shard.tokens_file, hasher.finalize().into())?;
     match problem {
         None => Ok(()),
         Some(reason) => Err(IndexError::Content { path, reason }),
@@ -299,12 +250,4 @@ fn check_tables(
         });
     }
     Ok(checked)
-}
-
-pub(super) fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> IndexError {
-    IndexError::Io {
-        action,
-        path: path.into(),
-        source,
-    }
 }

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 
-use super::shard::io_error;
+use super::file::io_error;
 use crate::build::DocumentRecord;
 
 /// Rows of a batch of the whole table held at once.
