@@ -103,6 +103,8 @@ fn on_a_terminal(folder: &Path, feed: &str, arguments: &str) -> Option<String> {
         ])
         .current_dir(folder)
         .env("COLUMNS", "120")
+        // Without a kind of terminal no bar is drawn.
+        .env("TERM", "xterm")
         .stdin(Stdio::null())
         .output();
     match output {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hds_tests::{binary, fail, own_corpus, shared_data, succeed, text};
+use hds_tests::{binary, fail, minipile, own_corpus, succeed, text};
 use serde_json::Value;
 
 const STEPS: u64 = 60;
@@ -21,8 +21,8 @@ pub(crate) struct Setting {
 pub(crate) fn setting() -> Setting {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
-    let corpus = match shared_data() {
-        Some(data) => data.join("minipile"),
+    let corpus = match minipile() {
+        Some(folder) => folder,
         None => {
             own_corpus(&root.join("corpus"));
             root.join("corpus")

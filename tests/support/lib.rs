@@ -87,12 +87,23 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("test paths are UTF-8")
 }
 
+/// Where the shared test data should be.
+fn shared_folder() -> PathBuf {
+    std::env::var_os("HDS_SHARED")
+        .map_or_else(|| workspace().join("../shared"), PathBuf::from)
+        .join("data")
+}
+
+/// The folder of the minipile, or `None` where it is not there and a test has something else to take.
+pub fn minipile() -> Option<PathBuf> {
+    let folder = shared_folder().join("minipile");
+    folder.is_dir().then_some(folder)
+}
+
 /// The shared test data, or `None` (with the reason on standard output) where there is none.
 pub fn shared_data() -> Option<PathBuf> {
-    let root = std::env::var_os("HDS_SHARED")
-        .map_or_else(|| workspace().join("../shared"), PathBuf::from)
-        .join("data");
-    if root.join("minipile").is_dir() {
+    let root = shared_folder();
+    if minipile().is_some() {
         return Some(root);
     }
     println!(

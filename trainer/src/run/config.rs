@@ -299,6 +299,7 @@ impl RunConfig {
                 path: path.to_owned(),
                 source: Box::new(source),
             })?;
+        overrides::check_presets(&table, overrides)?;
         for text in overrides {
             overrides::apply(&mut table, text)?;
         }

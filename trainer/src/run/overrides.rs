@@ -4,6 +4,8 @@
 //! text is one key and one value, or an error; nothing of it is dropped.
 
 use super::config::ConfigError;
+use crate::reward::RewardConfig;
+use crate::scheduler::HdsConfig;
 
 /// Puts a value into its place. The value is TOML, or a bare word for a string.
 ///
@@ -50,6 +52,52 @@ pub(super) fn apply(table: &mut toml::Table, text: &str) -> Result<(), ConfigErr
     Ok(())
 }
 
+/// Refuses to put another preset over a section of which the file gives every key, as a run folder's `config.toml` does:
+/// nothing but its name would change.
+///
+/// # Errors
+/// Names the preset's key.
+pub(super) fn check_presets(table: &toml::Table, overrides: &[String]) -> Result<(), ConfigError> {
+    let keys = |value: Result<toml::Value, toml::ser::Error>| match value {
+        Ok(toml::Value::Table(table)) => table,
+        _ => toml::Table::new(),
+    };
+    let sections = [
+        (
+            "reward",
+            keys(toml::Value::try_from(RewardConfig::default())),
+        ),
+        (
+            "scheduler.hds",
+            keys(toml::Value::try_from(HdsConfig::default())),
+        ),
+    ];
+    for (section, all) in sections {
+        let key = format!("{section}.preset");
+        let Some(wanted) = overrides.iter().rev().find_map(|text| {
+            let (name, value) = text.split_once('=')?;
+            (name.trim() == key).then(|| value.trim().trim_matches('"'))
+        }) else {
+            continue;
+        };
+        let mut place = Some(table);
+        for part in section.split('.') {
+            place = place.and_then(|table| table.get(part)?.as_table());
+        }
+        let Some(given) = place else { continue };
+        let complete = all.keys().all(|key| given.contains_key(key));
+        let same = given.get("preset").and_then(|v| v.as_str()) == Some(wanted);
+        if complete && !same {
+            let reason = format!(
+                "the file gives every key of [{section}], so the preset would change its own name only; \
+                 start from the file that the run was made of"
+            );
+            return Err(ConfigError::Key { key, reason });
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +125,20 @@ mod tests {
             let error = apply(&mut table, text).unwrap_err().to_string();
             assert!(error.contains(want), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_preset_that_could_change_only_its_name_is_refused() {
+        let reward = toml::Value::try_from(RewardConfig::default()).unwrap();
+        let mut table = toml::Table::from_iter([("reward".to_owned(), reward)]);
+        let check = |table: &toml::Table, text: &str| check_presets(table, &[text.to_owned()]);
+        let error = check(&table, "reward.preset=paper")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("reward.preset"), "{error}");
+        check(&table, "reward.preset=default").unwrap();
+        check(&table, "scheduler.hds.preset=paper").unwrap();
+        table["reward"].as_table_mut().unwrap().remove("clamp");
+        check(&table, "reward.preset=paper").unwrap();
     }
 }
