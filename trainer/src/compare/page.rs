@@ -8,7 +8,7 @@ use super::config::CompareConfig;
 use super::figures::{Comparison, PolicyFigures};
 use super::paper::PAPER;
 use super::statistics::mean;
-use super::table::{percent, percent_or_never, seeds, signed_percent, spread};
+use super::table::{percent, percent_or_never, seeds, signed_percent, spread, steps_cell};
 use crate::report::number::Format;
 use crate::report::palette::{dash_class, domain_class, style};
 use crate::report::plot::{Frame, Line, LinePlot, Look, StepAxis, Vertical};
@@ -187,7 +187,9 @@ fn steps_to(comparison: &Comparison, parts: impl Fn(&PolicyFigures) -> &[Option<
             } }
             tbody { @for policy in &comparison.policies { tr {
                 th scope="row" { (policy.name) }
-                @for &part in parts(policy) { td { (percent_or_never(part)) } }
+                @for (other, &part) in comparison.policies.iter().zip(parts(policy)) {
+                    td { (steps_cell(policy, other, part)) }
+                }
             } } }
         } }
     }

@@ -67,7 +67,8 @@ fn steps_to(comparison: &Comparison) -> Table {
         .map(|policy| policy.name.as_str());
     let mut table = new(["policy"].into_iter().chain(names));
     for policy in &comparison.policies {
-        let cells = policy.steps_to.iter().map(|&part| percent_or_never(part));
+        let others = comparison.policies.iter().zip(&policy.steps_to);
+        let cells = others.map(|(other, &part)| steps_cell(policy, other, part));
         table.add_row([policy.name.clone()].into_iter().chain(cells));
     }
     aligned(table)
@@ -129,6 +130,16 @@ pub fn signed_percent(value: Option<f64>) -> String {
 /// A part.
 pub fn percent(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |v| format!("{:.1} %", 100.0 * v))
+}
+
+/// Steps to another policy's final perplexity, or why there are none.
+pub fn steps_cell(policy: &PolicyFigures, other: &PolicyFigures, part: Option<f64>) -> String {
+    let seeds = |policy: &PolicyFigures| policy.runs.iter().map(|run| run.seed).collect::<Vec<_>>();
+    let others = seeds(other);
+    match seeds(policy).iter().any(|seed| others.contains(seed)) {
+        true => percent_or_never(part),
+        false => "–".to_owned(),
+    }
 }
 
 /// A part of another run's steps.
