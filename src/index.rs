@@ -21,7 +21,7 @@ mod manifest;
 pub use checksum::{Checksum, ChecksumReader, ChecksumWriter, checksum_file};
 pub use documents::{BATCH_ROWS, runtime_schema, table_schema};
 pub use error::IndexError;
-pub use layout::{MANIFEST_FILE, Split, domain_folder, shard_stem};
+pub use layout::{MANIFEST_FILE, PART_FILE, Split, domain_folder, shard_stem};
 pub use manifest::{
     DomainEntry, FORMAT_NAME, FORMAT_VERSION, FileEntry, Manifest, MtldSummary, ShardEntry,
     Skipped, SourceEntry, SplitEntry, TokenType, TokenizerEntry,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the manifest in the index folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// What a part of an index, made by `hds-index build --shard`, has instead of a manifest.
+pub const PART_FILE: &str = "part.json";
 
 /// Which part of a domain: what is trained on, or what is held out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

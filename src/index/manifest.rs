@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::Checksum;
 use super::error::IndexError;
-use super::layout::{MANIFEST_FILE, Split};
+use super::layout::{MANIFEST_FILE, PART_FILE, Split};
 use crate::domain::DomainSet;
 use crate::durable::{self, FileError, open_regular};
 
@@ -21,8 +21,6 @@ use crate::durable::{self, FileError, open_regular};
 pub const FORMAT_NAME: &str = "hds-index";
 /// Version of the format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// What a part of an index, made by `hds-index build --shard`, has instead of a manifest.
-const PART_FILE: &str = "part.json";
 /// A manifest larger than this is refused (256 MiB; 100,000 shards take about 60 MB).
 const MAX_BYTES: u64 = 256 << 20;
 

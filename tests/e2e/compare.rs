@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hds_tests::{binary, fail, run, succeed, text};
+use hds_tests::{binary, fail, run, succeed, terminate, text};
 
 use crate::training::setting;
 
@@ -46,9 +46,7 @@ fn a_comparison_goes_on_after_a_stop_and_runs_nothing_twice() {
         assert!(Instant::now() < deadline, "no steps within five minutes");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let kill = Command::new("kill").arg(child.id().to_string()).status();
-    assert!(kill.unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert_eq!(terminate(&mut child).code(), Some(75));
 
     let table = succeed("hds-train", &command);
     for word in ["base", "hds", "mean over domains", "the paper's HDS"] {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hds_tests::{binary, fail, minipile, own_corpus, succeed, text};
+use hds_tests::{binary, fail, minipile, own_corpus, succeed, terminate, text};
 use serde_json::Value;
 
 const STEPS: u64 = 60;
@@ -242,12 +242,7 @@ fn sigterm_saves_and_the_run_can_go_on() {
     let out = setting.root.join("run");
     let mut child = start(&setting, &out, &[]);
     wait_for_steps(&out, 13);
-    let kill = Command::new("kill")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
-    assert!(kill.success());
-    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert_eq!(terminate(&mut child).code(), Some(75));
     let done = steps(&records(&out)).count() as u64;
     assert!(done < STEPS);
     assert!(
@@ -280,12 +275,7 @@ fn what_a_run_needs_to_go_on_is_missed() {
     let out = setting.root.join("run");
     let mut child = start(&setting, &out, &[]);
     wait_for_steps(&out, 25);
-    let kill = Command::new("kill")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
-    assert!(kill.success());
-    child.wait().unwrap();
+    terminate(&mut child);
     let resume = ["run", "--out", text(&out), "--resume"];
 
     let log = out.join("weights.jsonl");

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output};
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
@@ -77,6 +77,19 @@ pub fn fail(name: &str, arguments: &[&str]) -> String {
         "{name} {arguments:?} panicked:\n{text}"
     );
     text
+}
+
+/// Sends SIGTERM to a program and waits for its end.
+///
+/// # Panics
+/// If it cannot be told or waited for.
+pub fn terminate(child: &mut Child) -> ExitStatus {
+    let kill = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(
+        kill.is_ok_and(|status| status.success()),
+        "cannot send SIGTERM"
+    );
+    child.wait().unwrap_or_else(|e| panic!("cannot wait: {e}"))
 }
 
 /// A path as text.

@@ -32,7 +32,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 pub use error::ReportError;
-pub(crate) use page::{SCRIPT, STYLE};
+pub(crate) use page::{SCRIPT, head};
 pub use record::{EvalRecord as Evaluation, RunRecord as Header};
 
 /// The log that a report is made of.

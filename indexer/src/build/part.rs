@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use hds::durable::{self, FileError};
-use hds::index::{Checksum, MANIFEST_FILE, SourceEntry, Split, checksum_file};
+use hds::index::{Checksum, MANIFEST_FILE, PART_FILE, SourceEntry, Split, checksum_file};
 use serde::{Deserialize, Serialize};
 
 use super::collector::Collector;
@@ -35,8 +35,6 @@ use crate::tokenize::Tokenizer;
 
 /// Where the records of a part are.
 pub(super) const RECORDS_FOLDER: &str = "records";
-/// What makes a folder a part.
-pub(super) const PART_FILE: &str = "part.json";
 const FORMAT: &str = "hds-part";
 /// Raised where the folder changes its meaning.
 const VERSION: u32 = 1;

@@ -6,8 +6,10 @@
 
 use std::path::Path;
 
+use hds::index::PART_FILE;
+
 use super::merge::MergeError;
-use super::part::{PART_FILE, PartManifest};
+use super::part::PartManifest;
 
 /// No file system holds more bytes: places in files are signed numbers.
 const MOST_BYTES: u64 = i64::MAX as u64;

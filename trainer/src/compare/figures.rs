@@ -194,13 +194,17 @@ impl RunFigures {
         }
     }
 
-    fn final_loss(&self, base: bool) -> Option<f64> {
-        let curve = if base {
+    /// The curve under base weights, or of the mean over domains.
+    pub fn curve(&self, base: bool) -> &[(f64, f64)] {
+        if base {
             &self.base_curve
         } else {
             &self.macro_curve
-        };
-        curve.last().map(|&(_, loss)| loss)
+        }
+    }
+
+    fn final_loss(&self, base: bool) -> Option<f64> {
+        self.curve(base).last().map(|&(_, loss)| loss)
     }
 }
 
@@ -241,11 +245,7 @@ impl PolicyFigures {
                 .map(|others| {
                     let shares: Option<Vec<f64>> = pairs(runs, others)
                         .map(|(run, other)| {
-                            let curve = if base {
-                                &run.base_curve
-                            } else {
-                                &run.macro_curve
-                            };
+                            let curve = run.curve(base);
                             let step = first_at_or_below(curve, other.final_loss(base)?)?;
                             Some(step / other.steps as f64)
                         })

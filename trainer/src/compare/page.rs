@@ -10,9 +10,9 @@ use super::paper::PAPER;
 use super::statistics::mean;
 use super::table::{percent, percent_or_never, seeds, signed_percent, spread, steps_cell};
 use crate::report::number::Format;
-use crate::report::palette::{dash_class, domain_class, style};
+use crate::report::palette::{dash_class, domain_class};
 use crate::report::plot::{Frame, Line, LinePlot, Look, StepAxis, Vertical};
-use crate::report::{REPORT_FILE, SCRIPT, STYLE};
+use crate::report::{REPORT_FILE, SCRIPT, head};
 
 /// The whole page.
 pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> String {
@@ -30,13 +30,7 @@ pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> St
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "HDS · policies compared" }
-                style { (PreEscaped(STYLE)) (PreEscaped(style(comparison.policies.len()))) }
-            }
+            (head("policies compared", comparison.policies.len()))
             body {
                 main {
                     section {
@@ -138,11 +132,7 @@ fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) ->
                 .runs
                 .iter()
                 .filter_map(|run| {
-                    let curve = if base {
-                        &run.base_curve
-                    } else {
-                        &run.macro_curve
-                    };
+                    let curve = run.curve(base);
                     let point = curve.iter().find(|(at, _)| *at == step);
                     point.map(|(_, loss)| loss.exp())
                 })

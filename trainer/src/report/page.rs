@@ -7,7 +7,7 @@ use super::palette::{dash_class, domain_class, style};
 use super::plot::no_data;
 use super::sections::{View, agent, cost, judgement, learning, overview, rewards, table, weights};
 
-pub(crate) const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("page.css");
 pub(crate) const SCRIPT: &str = include_str!("page.js");
 
 /// The whole page as HTML; `config` is the run's configuration file.
@@ -16,13 +16,7 @@ pub fn render(run: &Run, config: Option<&str>) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "HDS · " (run.header.policy) }
-                style { (PreEscaped(STYLE)) (PreEscaped(style(run.domains.len()))) }
-            }
+            (head(&run.header.policy, run.domains.len()))
             body {
                 main {
                     (overview::render(&view))
@@ -43,6 +37,19 @@ pub fn render(run: &Run, config: Option<&str>) -> String {
         }
     };
     page.into_string()
+}
+
+/// What stands before a page's content; `colours` is how many lines need one of their own.
+pub fn head(title: &str, colours: usize) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { "HDS · " (title) }
+            style { (PreEscaped(STYLE)) (PreEscaped(style(colours))) }
+        }
+    }
 }
 
 /// One button a domain: the legend of the whole page, and the way to single domains out.
