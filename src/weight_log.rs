@@ -60,7 +60,7 @@ pub enum WeightLogError {
     },
     /// Entries are missing at the end.
     #[error(
-        "weight log {path} has lost entries: before step {step} it ends at version {got}, the run was at {want}; \
+        "weight log {path} has lost entries: before step {step} the next after version {got} is missing, the run was at {want}; \
          put the whole file back"
     )]
     Lost {
@@ -137,6 +137,8 @@ pub struct WeightLogWriter {
     path: PathBuf,
     out: BufWriter<File>,
     last_version: u64,
+    /// Versions that were passed over, in a log that was gone on with.
+    gap: Option<u64>,
 }
 
 impl WeightLogWriter {
@@ -150,6 +152,7 @@ impl WeightLogWriter {
             path: path.to_owned(),
             out: BufWriter::new(file),
             last_version: 0,
+            gap: None,
         };
         writer.line(header)?;
         Ok(writer)
@@ -164,12 +167,15 @@ impl WeightLogWriter {
         let mut reader = WeightLogReader::open(path)?;
         reader.expect(header)?;
         let mut keep = reader.consumed;
-        let mut last_version = 0;
+        let (mut last_version, mut gap) = (0, None);
         while let Some(entry) = reader.next_entry()? {
             if entry.step >= next_step {
                 break;
             }
             keep = reader.consumed;
+            if entry.weights.version != last_version + 1 {
+                gap = gap.or(Some(last_version));
+            }
             last_version = entry.weights.version;
         }
         let mut file = OpenOptions::new()
@@ -183,21 +189,23 @@ impl WeightLogWriter {
             path: path.to_owned(),
             out: BufWriter::new(file),
             last_version,
+            gap,
         })
     }
 
     /// Refuses a log that cannot lead to `version` governing batch `step`, where every step publishes once at most and is noted.
     ///
     /// # Errors
-    /// If its last version is not that one or the one before.
+    /// If its last version is not that one or the one before, or versions are missing.
     pub fn expect_version(&self, step: u64, version: u64) -> Result<(), WeightLogError> {
-        if self.last_version == version || self.last_version + 1 == version {
+        let whole = self.last_version == version || self.last_version + 1 == version;
+        if whole && self.gap.is_none() {
             return Ok(());
         }
         Err(WeightLogError::Lost {
             path: self.path.clone(),
             step,
-            got: self.last_version,
+            got: self.gap.unwrap_or(self.last_version),
             want: version,
         })
     }

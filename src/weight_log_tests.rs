@@ -76,6 +76,27 @@ fn a_resumed_log_equals_an_uninterrupted_one() {
 }
 
 #[test]
+fn entries_lost_in_the_middle_are_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut writer = WeightLogWriter::create(&path, &header()).unwrap();
+    for step in 0..6 {
+        writer.record(step, &weights(step + 1, 0.5)).unwrap();
+    }
+    writer.sync().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: Vec<&str> = text
+        .lines()
+        .enumerate()
+        .filter_map(|(i, line)| (i != 3).then_some(line))
+        .collect();
+    fs::write(&path, kept.join("\n") + "\n").unwrap();
+    let writer = WeightLogWriter::resume(&path, &header(), 6).unwrap();
+    let error = writer.expect_version(6, 6).unwrap_err().to_string();
+    assert!(error.contains("after version 2"), "{error}");
+}
+
+#[test]
 fn damaged_and_foreign_logs_are_refused_with_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.jsonl");

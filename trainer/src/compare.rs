@@ -30,7 +30,7 @@ pub use figures::{Comparison, PolicyFigures, RunFigures};
 pub use launch::{Launch, Outcome};
 
 use crate::report::ReportError;
-use crate::run::ConfigError;
+use crate::run::{ConfigError, RunError};
 
 /// What a comparison found, as JSON.
 pub const FIGURES_FILE: &str = "compare.json";
@@ -56,6 +56,26 @@ pub enum CompareError {
         policy: String,
         /// What is wrong.
         source: ConfigError,
+    },
+    /// A run that is there was made otherwise.
+    #[error("{source}; remove that folder, or compare into another one")]
+    OtherRun {
+        /// What differs.
+        source: Box<RunError>,
+    },
+    /// Runs on different data.
+    #[error("{first} and {other} are of different indexes; compare them in folders of their own")]
+    OtherIndex {
+        /// One run.
+        first: PathBuf,
+        /// Another.
+        other: PathBuf,
+    },
+    /// Another comparison is at work there.
+    #[error("another process is comparing in {path}")]
+    Busy {
+        /// The folder.
+        path: PathBuf,
     },
     /// A run's log cannot be read.
     #[error(transparent)]

@@ -32,4 +32,5 @@ pub use folder::RunFolder;
 pub use interrupt::Interrupt;
 pub use metrics::{EvaluationTiming, StepTiming};
 pub use optimizer_section::{OptimizerSection, ScheduleName};
+pub use setup::check_same_run;
 pub use trainer::{Outcome, Start, Trainer};

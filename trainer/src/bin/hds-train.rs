@@ -160,6 +160,7 @@ fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
 
 fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
     let config = CompareConfig::load(&arguments.config)?;
+    config.check_runs(&arguments.out)?;
     let mut code = ExitCode::SUCCESS;
     if !arguments.no_runs {
         let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
@@ -179,8 +180,10 @@ fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
         for policy in &config.policy {
             for &seed in &config.seeds {
                 let folder = CompareConfig::folder(&arguments.out, policy, seed);
-                if folder.join(report::METRICS_FILE).exists() {
-                    report::write_report(&folder)?;
+                if folder.join(report::METRICS_FILE).exists()
+                    && let Err(error) = report::write_report(&folder)
+                {
+                    hds::note!("warning: no report: {error}");
                 }
             }
         }

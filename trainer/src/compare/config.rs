@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CompareError;
-use crate::run::RunConfig;
+use crate::report::CONFIG_FILE;
+use crate::run::{RunConfig, check_same_run};
 
 /// Most runs at a time; each holds a model.
 const MOST_AT_ONCE: usize = 256;
@@ -62,14 +63,48 @@ impl CompareConfig {
         let folder = path.parent().unwrap_or(Path::new(""));
         config.run = folder.join(&config.run);
         config.check().map_err(fail)?;
+        let budget =
+            |run: &RunConfig| (run.run.steps, run.data.batch_size, run.data.sequence_length);
+        let mut first = None;
         for policy in &config.policy {
-            let overrides = config.overrides(policy, config.seeds[0]);
-            RunConfig::load(&config.run, &overrides).map_err(|source| CompareError::Run {
-                policy: policy.name.clone(),
-                source,
-            })?;
+            let run = config.of_run(policy, config.seeds[0])?;
+            if *first.get_or_insert(budget(&run)) != budget(&run) {
+                return Err(fail(format!(
+                    "policy {:?} has other run.steps, data.batch_size or data.sequence_length than those before it",
+                    policy.name
+                )));
+            }
         }
         Ok(config)
+    }
+
+    /// The configuration of one run.
+    fn of_run(&self, policy: &PolicyEntry, seed: u64) -> Result<RunConfig, CompareError> {
+        let overrides = self.overrides(policy, seed);
+        RunConfig::load(&self.run, &overrides).map_err(|source| CompareError::Run {
+            policy: policy.name.clone(),
+            source,
+        })
+    }
+
+    /// Refuses runs that are there and were made with another configuration, finished or not.
+    ///
+    /// # Errors
+    /// Names the first such run and what differs.
+    pub fn check_runs(&self, out: &Path) -> Result<(), CompareError> {
+        for policy in &self.policy {
+            for &seed in &self.seeds {
+                let saved = Self::folder(out, policy, seed).join(CONFIG_FILE);
+                if saved.exists() {
+                    check_same_run(&saved, &self.of_run(policy, seed)?).map_err(|source| {
+                        CompareError::OtherRun {
+                            source: Box::new(source),
+                        }
+                    })?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -87,6 +122,17 @@ impl CompareConfig {
         }
         if !names.contains(&self.baseline) {
             return Err(format!("baseline {:?} is no policy", self.baseline));
+        }
+        let mut all = self
+            .set
+            .iter()
+            .chain(self.policy.iter().flat_map(|p| &p.set));
+        if all.any(|text| {
+            text.split('=')
+                .next()
+                .is_some_and(|key| key.trim() == "run.seed")
+        }) {
+            return Err("run.seed is set; give seeds instead".into());
         }
         if self.seeds.is_empty() {
             return Err("seeds is empty; give at least one, better three".into());

@@ -116,7 +116,7 @@ impl Comparison {
     /// # Errors
     /// If a log is damaged, or no run has finished.
     pub fn read(config: &CompareConfig, out: &Path) -> Result<Self, CompareError> {
-        let mut shared: Option<RunSummary> = None;
+        let mut shared = None;
         let mut policies = Vec::with_capacity(config.policy.len());
         for policy in &config.policy {
             let (mut runs, mut unfinished) = (Vec::new(), 0);
@@ -126,17 +126,31 @@ impl Comparison {
                     unfinished += 1;
                     continue;
                 }
-                let run = summarize(&folder)?;
-                if !finished(&run) {
-                    unfinished += 1;
-                    continue;
-                }
+                let run = match summarize(&folder) {
+                    Ok(run) if finished(&run) => run,
+                    outcome => {
+                        unfinished += 1;
+                        if let Err(error) = outcome {
+                            hds::note!(
+                                "warning: {error}; left out (remove {} to run it again)",
+                                folder.display()
+                            );
+                        }
+                        continue;
+                    }
+                };
                 runs.push(RunFigures::of(seed, &run));
-                shared.get_or_insert(run);
+                let first = shared.get_or_insert_with(|| (folder.clone(), run.header.clone()));
+                if (&first.1.index, &first.1.domains) != (&run.header.index, &run.header.domains) {
+                    return Err(CompareError::OtherIndex {
+                        first: first.0.clone(),
+                        other: folder,
+                    });
+                }
             }
             policies.push((policy.name.clone(), runs, unfinished));
         }
-        let Some(shared) = shared else {
+        let Some((_, header)) = shared else {
             return Err(CompareError::Nothing {
                 path: out.to_owned(),
             });
@@ -150,7 +164,6 @@ impl Comparison {
                 PolicyFigures::of(name, runs, *unfinished, baseline, all)
             })
             .collect();
-        let header = shared.header;
         Ok(Self {
             baseline: config.baseline.clone(),
             domains: header.domains,
@@ -171,8 +184,9 @@ impl RunFigures {
     fn of(seed: u64, run: &RunSummary) -> Self {
         let curve = |value: fn(&crate::report::Evaluation) -> Option<f64>| {
             let points = run.evaluations.iter();
-            let points = points.filter_map(|e| Some((e.step as f64, value(e)?.ln())));
-            points.filter(|(_, loss)| loss.is_finite()).collect()
+            // What is not finite is logged as none: the run has diverged, and no earlier value may stand for it.
+            let loss = |e| value(e).map_or(f64::INFINITY, f64::ln);
+            points.map(|e| (e.step as f64, loss(e))).collect()
         };
         let drawn: u64 = run.samples.iter().sum();
         let last = run.evaluations.last();
@@ -246,7 +260,8 @@ impl PolicyFigures {
                     let shares: Option<Vec<f64>> = pairs(runs, others)
                         .map(|(run, other)| {
                             let curve = run.curve(base);
-                            let step = first_at_or_below(curve, other.final_loss(base)?)?;
+                            let target = other.final_loss(base).filter(|loss| loss.is_finite())?;
+                            let step = first_at_or_below(curve, target)?;
                             Some(step / other.steps as f64)
                         })
                         .collect();

@@ -1,9 +1,10 @@
 //! Starts the runs of a comparison, some at a time, and waits for them.
 //!
 //! In: a [`CompareConfig`] and the program to start. Out: how each run ended. Always holds: a run that is asked to end saves
-//! first; a run's own output goes to `log.txt` in its folder's parent; seeds come before policies, so that a comparison cut off early has whole seeds.
+//! first; a run's own output goes to `seed-N.log` beside its folder; seeds come before policies, so that a comparison cut off early has whole seeds.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use super::figures::is_finished;
 use super::{CompareConfig, CompareError};
 use crate::run::Interrupt;
 
+/// Held while runs are started.
+const LOCK_FILE: &str = "compare.lock";
 const POLL: Duration = Duration::from_millis(200);
 /// Between two lines on how far the runs are.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -53,8 +56,20 @@ impl Launch<'_> {
     /// Runs what is not finished.
     ///
     /// # Errors
-    /// If a folder or a program cannot be made.
+    /// If another comparison is at work in the folder, or it cannot be made.
     pub fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CompareError> {
+        fs::create_dir_all(self.out).map_err(|e| FileError::new("create", self.out, e))?;
+        let lock_path = self.out.join(LOCK_FILE);
+        let lock = File::create(&lock_path).map_err(|e| FileError::new("create", &lock_path, e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(CompareError::Busy {
+                    path: self.out.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(e)) => return Err(FileError::new("lock", &lock_path, e).into()),
+        }
         let mut outcome = Outcome::default();
         let mut jobs = Vec::new();
         for &seed in &self.config.seeds {
@@ -73,22 +88,29 @@ impl Launch<'_> {
         }
         let all = jobs.len();
         let mut waiting = jobs.into_iter();
-        let mut running: Vec<(Job, Child, Instant)> = Vec::new();
+        let mut running: Vec<(Job, Child, Instant, u64)> = Vec::new();
         let mut said = Instant::now();
         let mut told_to_end = false;
         loop {
             while running.len() < self.config.at_once && !interrupt.is_asked() {
                 let Some(job) = waiting.next() else { break };
-                let child = self.start(&job)?;
-                hds::note!("{}: started", job.name);
-                running.push((job, child, Instant::now()));
+                match self.start(&job) {
+                    Ok((child, log_from)) => {
+                        hds::note!("{}: started", job.name);
+                        running.push((job, child, Instant::now(), log_from));
+                    }
+                    Err(error) => {
+                        hds::note!("warning: {} failed: {error}", job.name);
+                        outcome.failed.push((job.name, error.to_string()));
+                    }
+                }
             }
             if running.is_empty() {
                 break;
             }
             if interrupt.is_asked() && !std::mem::replace(&mut told_to_end, true) {
                 hds::note!("ending {} runs, each saves first", running.len());
-                for (_, child, _) in &running {
+                for (_, child, ..) in &running {
                     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                         let _ = kill_process(pid, Signal::TERM);
                     }
@@ -96,14 +118,14 @@ impl Launch<'_> {
             }
             std::thread::sleep(POLL);
             let mut left = Vec::new();
-            for (job, mut child, since) in running {
-                let Some(status) = child.try_wait().map_err(|source| CompareError::Process {
-                    action: "wait for a run",
-                    source,
-                })?
-                else {
-                    left.push((job, child, since));
-                    continue;
+            for (job, mut child, since, log_from) in running {
+                let status = match child.try_wait() {
+                    Ok(None) => {
+                        left.push((job, child, since, log_from));
+                        continue;
+                    }
+                    Ok(Some(status)) => status.to_string(),
+                    Err(error) => format!("cannot wait for it: {error}"),
                 };
                 // A run that was asked to end counts neither as finished nor as failed.
                 if is_finished(&job.folder) {
@@ -115,7 +137,10 @@ impl Launch<'_> {
                         outcome.finished
                     );
                 } else if !interrupt.is_asked() {
-                    let reason = last_line(&job.folder).unwrap_or_else(|| status.to_string());
+                    let said = said_since(&job.folder, log_from);
+                    let error = said.lines().rev().find(|line| line.starts_with("error"));
+                    let reason =
+                        error.map_or_else(|| status.clone(), |line| format!("{status}: {line}"));
                     hds::note!("warning: {} failed: {reason}", job.name);
                     outcome.failed.push((job.name, reason));
                 }
@@ -123,12 +148,10 @@ impl Launch<'_> {
             running = left;
             if said.elapsed() >= SAY_EVERY {
                 said = Instant::now();
-                for (job, ..) in &running {
-                    hds::note!(
-                        "{}: {}",
-                        job.name,
-                        last_line(&job.folder).unwrap_or_default()
-                    );
+                for (job, _, _, log_from) in &running {
+                    let said = said_since(&job.folder, *log_from);
+                    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+                    hds::note!("{}: {}", job.name, last.unwrap_or_default());
                 }
             }
         }
@@ -136,7 +159,8 @@ impl Launch<'_> {
         Ok(outcome)
     }
 
-    fn start(&self, job: &Job) -> Result<Child, CompareError> {
+    /// The program, and the length that its log had before.
+    fn start(&self, job: &Job) -> Result<(Child, u64), CompareError> {
         fs::create_dir_all(&job.folder).map_err(|e| FileError::new("create", &job.folder, e))?;
         let path = log_path(&job.folder);
         let log = OpenOptions::new()
@@ -144,20 +168,29 @@ impl Launch<'_> {
             .append(true)
             .open(&path)
             .map_err(|e| FileError::new("open", &path, e))?;
+        let log_from = log.metadata().map_or(0, |metadata| metadata.len());
+        let option = |name: &str, path: &Path| {
+            let mut text = std::ffi::OsString::from(name);
+            text.push(path);
+            text
+        };
         let mut command = Command::new(self.program);
-        command.arg("run").arg("--config").arg(&self.config.run);
-        command.arg("--out").arg(&job.folder).arg("--resume");
+        command.arg("run").arg("--resume");
+        // One argument each: a folder may begin with a dash.
+        command.arg(option("--config=", &self.config.run));
+        command.arg(option("--out=", &job.folder));
         for text in &job.overrides {
-            command.arg("--set").arg(text);
+            command.arg(format!("--set={text}"));
         }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        command.spawn().map_err(|source| CompareError::Process {
+        let child = command.spawn().map_err(|source| CompareError::Process {
             action: "start a run",
             source,
-        })
+        })?;
+        Ok((child, log_from))
     }
 }
 
@@ -166,12 +199,14 @@ fn log_path(folder: &Path) -> PathBuf {
     folder.with_extension("log")
 }
 
-/// The last line a run printed.
-fn last_line(folder: &Path) -> Option<String> {
-    let text = fs::read(log_path(folder)).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    text.lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .map(str::to_owned)
+/// What a run printed since its log had so many bytes.
+fn said_since(folder: &Path, from: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log_path(folder))?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }

@@ -134,7 +134,7 @@ fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) ->
                 .filter_map(|run| {
                     let curve = run.curve(base);
                     let point = curve.iter().find(|(at, _)| *at == step);
-                    point.map(|(_, loss)| loss.exp())
+                    point.map(|(_, loss)| loss.exp()).filter(|v| v.is_finite())
                 })
                 .collect();
             mean(&values)

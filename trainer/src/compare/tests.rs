@@ -115,6 +115,55 @@ fn what_is_not_finished_is_left_out_and_counted() {
 }
 
 #[test]
+fn a_run_that_diverged_is_not_shown_by_an_earlier_evaluation() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let at = |policy: usize| CompareConfig::folder(&out, &config.policy[policy], 1);
+    log(&at(0), "fixed", [5.0, 4.0, 3.0]);
+    log(&at(1), "hds", [5.0, 3.0, 2.0]);
+    let metrics = at(1).join("metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let last = 2f64.exp().to_string();
+    assert!(text.contains(&last));
+    fs::write(&metrics, text.replace(&last, "null")).unwrap();
+    let found = Comparison::read(&config, &out).unwrap();
+    assert_eq!(found.policies[1].macro_perplexity, Some(f64::INFINITY));
+    assert_eq!(found.policies[0].steps_to[1], None);
+    write_comparison(&config, &out).unwrap();
+}
+
+#[test]
+fn runs_of_other_data_or_damaged_are_not_averaged() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let at = |policy: usize| CompareConfig::folder(&out, &config.policy[policy], 1);
+    log(&at(0), "fixed", [5.0, 4.0, 3.0]);
+    log(&at(1), "hds", [5.0, 3.0, 2.0]);
+    let metrics = at(1).join("metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    fs::write(&metrics, text.replace("<code>", "law")).unwrap();
+    let error = Comparison::read(&config, &out).unwrap_err().to_string();
+    assert!(error.contains("different indexes"), "{error}");
+    fs::write(&metrics, "rubbish\n").unwrap();
+    let found = Comparison::read(&config, &out).unwrap();
+    assert_eq!(
+        (found.policies[0].runs.len(), found.policies[1].runs.len()),
+        (1, 0)
+    );
+
+    // Made with another learning rate.
+    let saved = "[data]\nindex = \"i\"\n[optimizer]\nlearning_rate = 9e-3\n[scheduler]\npolicy = \"fixed\"\n";
+    fs::write(at(0).join("config.toml"), saved).unwrap();
+    let error = config.check_runs(&out).unwrap_err().to_string();
+    assert!(
+        error.contains("learning_rate") && error.contains("remove that folder"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_wrong_comparison_says_what_is_wrong() {
     for (change, want) in [
         (("run.toml", "none.toml"), "none.toml"),
@@ -124,6 +173,14 @@ fn a_wrong_comparison_says_what_is_wrong() {
         (("\"fast\"", "\"base\""), "is there twice"),
         (("\"fast\"", "\"../x\""), "a name is"),
         (("policy=fixed", "policy=x"), "policy \"base\""),
+        (
+            ("policy=fixed", "policy=fixed\", \"run.seed=3"),
+            "give seeds instead",
+        ),
+        (
+            ("policy=fixed", "policy=fixed\", \"run.steps=3"),
+            "has other run.steps",
+        ),
         (("seeds", "sedes"), "sedes"),
         (("run = ", "at_once = 0\nrun = "), "at_once is 0"),
     ] {
