@@ -1,7 +1,7 @@
-"""hds beside the plain NumPy gather and LitData, on the same tokens, in one run.
+"""hds beside the plain NumPy gather and other loaders, on the same tokens, in one run.
 
     cargo build --release --workspace --bins
-    pip install hds torch litdata
+    pip install hds torch litdata datasets grain megatron-core mosaicml-streaming    # which of them you like
     taskset -c 1 python python/benches/loaders.py --program target/release/hds-index
 
 Ten domains, 50 M tokens of u16, L = 1024, B = 32, int64 tensors, warm cache. Each side reads --batches batches a
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 import hds
+from loader_peers import PEERS
 
 DOMAINS, TOKENS, L, B = 10, 5_000_000, 1024, 32
 
@@ -88,36 +89,16 @@ class GatherDataset(torch.utils.data.IterableDataset):
         return iter(Gather(self.index))
 
 
-def litdata_loader(index: Path, folder: Path, workers: int):
-    """LitData's combined dataset over the same tokens in its own format, u16; None where it is not installed."""
-    try:
-        import litdata
-        from litdata.streaming.item_loader import TokensLoader
-        from litdata.streaming.writer import BinaryWriter
-    except ImportError:
-        return None
-    parts = []
-    for number, files in enumerate(token_files(index)):
-        out = folder / f"litdata-{number}"
-        if not out.exists():
-            tokens = torch.from_numpy(np.fromfile(files[0], dtype=np.uint16))
-            out.mkdir()
-            writer = BinaryWriter(str(out), chunk_bytes="64MB", item_loader=TokensLoader(block_size=L + 1))
-            step = 100 * (L + 1)
-            for place, start in enumerate(range(0, len(tokens) - step, step)):
-                writer[place] = tokens[start : start + step]
-            writer.done()
-            writer.merge()
-        loader = TokensLoader(block_size=L + 1)
-        parts.append(litdata.StreamingDataset(str(out), item_loader=loader, shuffle=True, seed=0))
-    combined = litdata.CombinedStreamingDataset(parts, weights=[1 / DOMAINS] * DOMAINS, iterate_over_all=False)
-    return litdata.StreamingDataLoader(combined, batch_size=B, num_workers=workers, drop_last=True)
-
-
-def as_int64(loader):
-    while True:
-        for batch in loader:
-            yield batch.to(torch.int64)
+def peers(program: str, index: Path, folder: Path, workers: int) -> dict:
+    """What is installed of the other loaders; says what is not."""
+    started = {}
+    files = [domain[0] for domain in token_files(index)]
+    for name, make in PEERS.items():
+        try:
+            started[name] = make(files, program, index, folder, workers)
+        except ImportError as missing:
+            print(f"{name}: not installed ({missing})")
+    return started
 
 
 def hds_loader(index: Path, workers: int, change: bool, **options):
@@ -186,12 +167,8 @@ def main() -> None:
             "hds, everything on, positions reset": lambda: hds_loader(index, 0, True, reset_position_ids=True),
             "hds, input_ids and labels": lambda: hds_loader(index, 0, True, keys=few),
         }
-        litdata = litdata_loader(index, folder, 0)
-        if litdata is None:
-            print("LitData is not installed")
-        else:
-            sides["LitData CombinedStreamingDataset"] = lambda: as_int64(litdata)
         if not options.only_workers:
+            sides |= peers(options.program, index, folder, 0)
             compare("in process", sides, options.rounds, options.batches, 1600)
         if options.workers:
             workers = options.workers
@@ -201,9 +178,7 @@ def main() -> None:
                 "hds, everything on": lambda: hds_loader(index, workers, True),
                 "hds, input_ids and labels": lambda: hds_loader(index, workers, True, keys=few),
             }
-            if litdata is not None:
-                loader = litdata_loader(index, folder, workers)
-                sides["LitData CombinedStreamingDataset"] = lambda: as_int64(loader)
+            sides |= peers(options.program, index, folder, workers)
             # One after another: workers of one side would read ahead while the other is timed.
             for name, side in sides.items():
                 compare(f"{workers} workers, {name}", {name: side}, options.rounds, options.batches // 2, 100)

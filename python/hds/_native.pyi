@@ -43,6 +43,12 @@ class WeightsWriter:
     @property
     def path(self) -> PathLike[str]: ...
 
+def pack(memory: npt.NDArray[Any], layout: list[tuple[str, str, int, list[int]]]) -> bytes:
+    """Arrays of a batch as bytes: those of the layout, which lie in its memory."""
+
+def unpack(packed: bytes) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that pack made bytes of, in memory of an earlier batch."""
+
 class Core:
     def __init__(
         self,

@@ -1,12 +1,11 @@
-"""What a step trains on: a dict of arrays that travels between processes as one piece of memory."""
+"""What a step trains on: a dict of arrays that travels between processes as few bytes."""
 
 from __future__ import annotations
 
 import weakref
 from typing import Any
 
-import numpy as np
-
+from . import _native
 from ._torch import torch
 
 #: Datasets of this process by their token, so that a batch that arrives from a worker is counted there.
@@ -36,9 +35,8 @@ class Batch(dict):
     def __reduce_ex__(self, protocol: Any) -> Any:
         facts = (self.step, self.weights_version, self.samples, self.ended)
         if self._packed is None or torch is None:
-            return _rebuild, (None, [], dict(self), list(self), facts, self._token)
-        # One tensor of the whole memory in place of one for each key: sending a tensor costs the same
-        # whatever its size. Values that somebody replaced go by themselves.
+            return _rebuild, (None, dict(self), list(self), facts, self._token)
+        # As few bytes in place of shared memory for each array: see pack. Values that somebody replaced go by themselves.
         base, layout = self._packed
         inside, others = [], dict(self)
         for entry in layout:
@@ -53,25 +51,20 @@ class Batch(dict):
             ):
                 inside.append(entry)
                 del others[key]
-        return _rebuild, (base, inside, others, list(self), facts, self._token)
+        packed = _native.pack(base.numpy(), inside) if inside else None
+        return _rebuild, (packed, others, list(self), facts, self._token)
 
 
 def _rebuild(
-    base: Any,
-    layout: list[tuple[str, str, int, list[int]]],
+    packed: bytes | None,
     others: dict[str, Any],
     order: list[str],
     facts: tuple[int, int, tuple[int, ...], tuple[int, ...]],
     token: str | None,
 ) -> Batch:
     values = dict(others)
-    if layout:
-        for key, dtype, start, shape in layout:
-            kind = np.dtype(dtype)
-            count = int(np.prod(shape))
-            words = -(-count * kind.itemsize // 8)
-            part = base[start : start + words].view(getattr(torch, dtype))[:count]
-            values[key] = part.view(shape)
+    if packed is not None:
+        values |= {key: torch.from_numpy(array) for key, array in _native.unpack(packed).items()}
     batch = Batch((key, values[key]) for key in order)
     batch.step, batch.weights_version, batch.samples, batch.ended = facts
     dataset = None if token is None else DATASETS.get(token)

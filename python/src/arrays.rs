@@ -26,7 +26,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    fn take(&self) -> Vec<i64> {
+    pub(crate) fn take(&self) -> Vec<i64> {
         // A poisoned lock: the list is whole, as it is only pushed to and popped from.
         let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
         free.pop().unwrap_or_default()
@@ -55,7 +55,7 @@ impl Drop for Memory {
 
 /// A type that an array can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     I64,
     I32,
     F32,
@@ -63,7 +63,9 @@ enum Kind {
 }
 
 impl Kind {
-    fn bytes(self) -> usize {
+    pub(crate) const ALL: [Self; 4] = [Self::I64, Self::I32, Self::F32, Self::Bool];
+
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::I64 => 8,
             Self::I32 | Self::F32 => 4,
@@ -71,7 +73,7 @@ impl Kind {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::I64 => "int64",
             Self::I32 => "int32",
@@ -83,20 +85,20 @@ impl Kind {
 
 /// Where an array lies.
 #[derive(Clone, Debug)]
-struct Part {
-    key: &'static str,
-    kind: Kind,
-    words: Range<usize>,
+pub(crate) struct Part {
+    pub(crate) key: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) words: Range<usize>,
     /// One or two extents.
-    shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
 }
 
 /// Arrays of a batch, filled and not yet Python's.
 #[derive(Debug)]
 pub(crate) struct Filled {
-    words: Vec<i64>,
-    parts: Vec<Part>,
-    pool: Pool,
+    pub(crate) words: Vec<i64>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) pool: Pool,
 }
 
 /// Puts the wanted arrays of a batch side by side.

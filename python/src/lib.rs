@@ -10,6 +10,7 @@ mod core;
 mod error;
 mod history;
 mod options;
+mod packing;
 mod stream;
 mod writer;
 
@@ -22,6 +23,8 @@ mod _native {
     use super::core::Core;
     #[pymodule_export]
     use super::error::{DomainEnded, HdsError};
+    #[pymodule_export]
+    use super::packing::{pack_arrays, unpack_arrays};
     #[pymodule_export]
     use super::stream::Stream;
     #[pymodule_export]
