@@ -88,8 +88,10 @@ mod tests {
     fn the_papers_agent_costs_what_its_shape_says() {
         // Independently: 5.3 M parameters a network, nearly all applied to each of 22 domains, 2 operations each; 2 updates of
         // 256, 4 passes' worth of the actor and 6 of each critic.
-        let mut config = SchedulerConfig::default();
-        config.hds = super::super::HdsConfig::paper();
+        let config = SchedulerConfig {
+            hds: super::super::HdsConfig::paper(),
+            ..SchedulerConfig::default()
+        };
         let size = size(&config, 22, 3, 1_011_781_632);
         let rough = 2.0 * 5.3e6 * 22.0 * 512.0 * (4.0 + 2.0 * 6.0);
         let ratio = size.flops_per_step / rough;
