@@ -196,7 +196,7 @@ fn what_does_not_fit_an_evaluation_is_said() {
         (vec![run, "--index", large], ["500 ids", "384"]),
         (
             vec![run, "--index", "nowhere"],
-            ["nowhere", "manifest.json"],
+            ["nowhere is no index", "hds-index build"],
         ),
         (
             vec![run, "--tokens", "63"],
