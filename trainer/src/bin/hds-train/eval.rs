@@ -14,20 +14,20 @@ use hds_trainer::tokenizer::Tokenizer;
 
 /// Measure a trained model: held-out perplexity by domain, or MMLU.
 ///
-/// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its checkpoints,
-/// or a Hugging Face folder of a GPT-NeoX model (config.json and safetensors). A run that goes on is not
-/// disturbed; nothing is written but --samples.
+/// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its
+/// checkpoints, or a Hugging Face folder of a GPT-NeoX model (config.json and safetensors). A run
+/// that goes on is not disturbed; nothing is written but --samples.
 ///
-/// Without --mmlu: loss, perplexity and bits per byte of every domain on the held-out split, their mean
-/// over domains and under base weights. Index, sequence length, number of sequences, weights, device and
-/// threads are those of the run, and the figures then are what the run itself logged at that step.
-/// Bits per byte take the bytes and tokens of the whole held-out split.
+/// Without --mmlu: loss, perplexity and bits per byte of every domain on the held-out split,
+/// their mean over domains and under base weights. Index, sequence length, number of sequences,
+/// weights, device and threads are those of the run, and the figures then are what the run itself
+/// logged at that step. Bits per byte take the bytes and tokens of the whole held-out split.
 ///
-/// With --mmlu: accuracy by subject, group and over all, as the lm-evaluation-harness scores the task
-/// `mmlu`. FOLDER holds test.jsonl and dev.jsonl (also .jsonl.zst; the layout of cais/mmlu), or
-/// test/SUBJECT_test.csv and dev/SUBJECT_dev.csv (the original archive's). The tokenizer must be the one
-/// that the model was trained with: bytes need none, any other its tokenizer.json by --tokenizer, which
-/// is checked against the index.
+/// With --mmlu: accuracy by subject, group and over all, as the lm-evaluation-harness scores the
+/// task `mmlu`. FOLDER holds test.jsonl and dev.jsonl (also .jsonl.zst; the layout of cais/mmlu),
+/// or test/SUBJECT_test.csv and dev/SUBJECT_dev.csv (the original archive's). The tokenizer must
+/// be the one that the model was trained with: bytes need none, any other its tokenizer.json by
+/// --tokenizer, which is checked against the index.
 ///
 /// Examples:
 ///   hds-train eval runs/a

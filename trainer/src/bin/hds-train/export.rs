@@ -9,11 +9,11 @@ use hds_trainer::run::{StoredAs, Trained, export as write_export};
 
 /// Write a trained model as a Hugging Face folder: config.json and safetensors.
 ///
-/// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its checkpoints,
-/// or a Hugging Face folder. The new folder OUT is read by `GPTNeoXForCausalLM.from_pretrained` and, with
-/// --tokenizer, by `AutoTokenizer` and by lm-evaluation-harness. OUT is whole or absent; one that is
-/// there is refused. (The folder `model` inside a checkpoint is such a folder too, in 32 bits and
-/// without a tokenizer.)
+/// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its
+/// checkpoints, or a Hugging Face folder. The new folder OUT is read by
+/// `GPTNeoXForCausalLM.from_pretrained` and, with --tokenizer, by `AutoTokenizer` and by
+/// lm-evaluation-harness. OUT is whole or absent; one that is there is refused. (The folder
+/// `model` inside a checkpoint is such a folder too, in 32 bits and without a tokenizer.)
 ///
 /// Examples:
 ///   hds-train export runs/a --out exported --tokenizer 20B_tokenizer.json

@@ -8,15 +8,16 @@ use clap::{Args, ValueEnum};
 use hds_trainer::plan::{Plan, PlanOptions, Precision, Rate};
 use hds_trainer::run::RunConfig;
 
-/// Say what a run will take before it is paid for: parameters, memory of a GPU, operations, time, disk.
+/// Say what a run will take: parameters, memory of a GPU, operations, time and disk.
 ///
-/// Reads the configuration and, where it is there, the manifest of the index it names; trains and writes
-/// nothing. Parameters, tokens and a checkpoint's tensors are exact. Memory, operations, time and logs
-/// are estimates: memory is counted from the tensors that the trainer keeps, without libraries, a CUDA
-/// context, communication buffers and what the allocator loses; operations are 6 N D for the weights
-/// plus attention over all positions; time is tokens or operations divided by the rate that you give.
-/// --gpus, --precision and checkpointed activations show what such a run would need, also where this
-/// version cannot make it yet. Formulas: docs/planning.md.
+/// Reads the configuration and, where it is there, the manifest of the index it names; trains and
+/// writes nothing. Parameters, tokens and a checkpoint's tensors are exact. Memory, operations,
+/// time and logs are estimates: memory is counted from the tensors that the trainer keeps,
+/// without libraries, a CUDA context, communication buffers and what the allocator loses;
+/// operations are 6 N D for the weights plus attention over all positions; time is tokens or
+/// operations divided by the rate that you give. --gpus, --precision and checkpointed activations
+/// show what such a run would need, also where this version cannot make it yet. Formulas:
+/// docs/planning.md.
 ///
 /// Examples:
 ///   hds-train plan trainer/recipes/pythia-1b.toml --gpus 8 --precision bf16 --tflops 990 --mfu 0.4
