@@ -2,6 +2,8 @@
 //!
 //! Needs a Python with the packages torch and transformers: `HDS_EVALUATION_PYTHON` names it.
 
+#![allow(clippy::print_stdout)] // what a test tells with --show-output
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
