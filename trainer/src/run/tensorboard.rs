@@ -63,12 +63,17 @@ impl EventLog {
         Ok(log)
     }
 
-    /// Cuts off all that files in `folder` have of later steps than `steps`, or that is not whole.
+    /// Cuts off all that files in `folder` have of later steps than `steps`, or that is not whole; without `steps`, for a run
+    /// that begins anew, the files are removed.
     ///
     /// # Errors
-    /// If a file cannot be read or cut.
-    pub fn cut(folder: &Path, steps: u64) -> Result<(), FileError> {
+    /// If a file cannot be read, cut or removed.
+    pub fn cut(folder: &Path, steps: Option<u64>) -> Result<(), FileError> {
         for path in files(folder)? {
+            let Some(steps) = steps else {
+                fs::remove_file(&path).map_err(|e| FileError::new("remove", &path, e))?;
+                continue;
+            };
             let bytes = fs::read(&path).map_err(|e| FileError::new("read", &path, e))?;
             let keep = whole_until(&bytes, steps);
             if keep < bytes.len() {
@@ -352,7 +357,7 @@ mod tests {
         let length = fs::metadata(&path).unwrap().len();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(length - 3).unwrap();
-        EventLog::cut(&folder, 3).unwrap();
+        EventLog::cut(&folder, Some(3)).unwrap();
         assert_eq!(steps_in(&folder), [0, 1, 2, 3]);
         let mut log = EventLog::start(&folder, 3, &domains).unwrap();
         for i in 3..6 {
@@ -362,9 +367,12 @@ mod tests {
         assert_eq!(files(&folder).unwrap().len(), 2);
         assert_eq!(steps_in(&folder), [0, 1, 2, 3, 4, 5, 6]);
         // Back to before the second file: all of it goes.
-        EventLog::cut(&folder, 2).unwrap();
+        EventLog::cut(&folder, Some(2)).unwrap();
         assert_eq!(steps_in(&folder), [0, 1, 2]);
-        EventLog::cut(&dir.path().join("none"), 2).unwrap();
+        EventLog::cut(&dir.path().join("none"), Some(2)).unwrap();
+        // A run that was killed before its first checkpoint begins anew.
+        EventLog::cut(&folder, None).unwrap();
+        assert!(files(&folder).unwrap().is_empty());
     }
 
     #[test]

@@ -216,7 +216,8 @@ impl Trainer {
                 (metrics, weight_log, Place::default())
             }
         };
-        EventLog::cut(&folder.tensorboard(), place.step)?;
+        let kept = resumed.as_ref().map(|_| place.step);
+        EventLog::cut(&folder.tensorboard(), kept)?;
         if config.run.tensorboard {
             metrics.also_to_tensorboard(&folder.tensorboard(), place.step, domains.names())?;
         }
