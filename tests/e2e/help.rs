@@ -19,6 +19,9 @@ fn help_texts_are_as_reviewed() {
         ("hds-train", &["run"]),
         ("hds-train", &["report"]),
         ("hds-train", &["compare"]),
+        ("hds-train", &["eval"]),
+        ("hds-train", &["export"]),
+        ("hds-train", &["plan"]),
         ("hds-agent", &[]),
         ("hds-agent", &["serve"]),
     ] {

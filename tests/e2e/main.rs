@@ -5,7 +5,10 @@
 
 mod compare;
 mod errors;
+mod evaluation;
 mod help;
 mod index;
 mod loader;
+mod peers;
+mod plan;
 mod training;

@@ -82,7 +82,7 @@ pub(crate) fn setting() -> Setting {
     }
 }
 
-fn records(run: &Path) -> Vec<Value> {
+pub(crate) fn records(run: &Path) -> Vec<Value> {
     fs::read_to_string(run.join("metrics.jsonl"))
         .unwrap()
         .lines()
@@ -98,7 +98,7 @@ fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
     records.iter().filter(|r| r["kind"] == "step")
 }
 
-fn numbers(value: &Value) -> Vec<f64> {
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value
         .as_array()
         .unwrap()
@@ -107,7 +107,7 @@ fn numbers(value: &Value) -> Vec<f64> {
         .collect()
 }
 
-fn start(setting: &Setting, out: &Path, more: &[&str]) -> Child {
+pub(crate) fn start(setting: &Setting, out: &Path, more: &[&str]) -> Child {
     Command::new(binary("hds-train"))
         .args(["run", "--config", text(&setting.config), "--out", text(out)])
         .args(more)
@@ -116,7 +116,7 @@ fn start(setting: &Setting, out: &Path, more: &[&str]) -> Child {
         .unwrap()
 }
 
-fn wait_for_steps(run: &Path, count: usize) {
+pub(crate) fn wait_for_steps(run: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(300);
     let done = || {
         fs::read_to_string(run.join("metrics.jsonl"))

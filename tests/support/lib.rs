@@ -107,6 +107,45 @@ fn shared_folder() -> PathBuf {
         .join("data")
 }
 
+/// A Python that has all these packages, named by `HDS_EVALUATION_PYTHON`; `None` (with the reason on standard output) where there
+/// is none.
+pub fn python_with(packages: &[&str]) -> Option<std::ffi::OsString> {
+    let names = packages.join(", ");
+    let Some(python) = std::env::var_os("HDS_EVALUATION_PYTHON") else {
+        println!("skipped: HDS_EVALUATION_PYTHON names no Python with {names}");
+        return None;
+    };
+    let status = Command::new(&python)
+        .args(["-c", &format!("import {names}")])
+        .stderr(std::process::Stdio::null())
+        .status();
+    if status.is_ok_and(|status| status.success()) {
+        return Some(python);
+    }
+    println!("skipped: the Python of HDS_EVALUATION_PYTHON cannot import {names}");
+    None
+}
+
+/// Runs a script of `tests/python` to its end; gives the last line of its standard output as JSON.
+///
+/// # Panics
+/// If it fails or says something else.
+pub fn run_python(python: &std::ffi::OsStr, script: &str, arguments: &[&str]) -> serde_json::Value {
+    let output = Command::new(python)
+        .arg(workspace().join("tests/python").join(script))
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|e| panic!("cannot start {script}: {e}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{script} failed:\n{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let last = said.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|e| panic!("{script} said {said}: {e}"))
+}
+
 /// The folder of the minipile, or `None` where it is not there and a test has something else to take.
 pub fn minipile() -> Option<PathBuf> {
     let folder = shared_folder().join("minipile");

@@ -10,16 +10,22 @@ mod config;
 #[cfg(test)]
 mod documented;
 mod error;
+mod evaluate;
+mod evaluate_table;
+mod export;
 mod folder;
 mod held_out;
 mod interrupt;
 mod metrics;
 mod optimizer_section;
 mod overrides;
+mod preset_values;
 mod progress;
 mod setup;
 mod state;
 mod step;
+mod tensorboard;
+mod trained;
 mod trainer;
 
 pub use checkpoint::{CheckpointError, Checkpoints};
@@ -28,9 +34,14 @@ pub use config::{
     RunConfig, RunSection, SignalsSection,
 };
 pub use error::RunError;
+pub use evaluate::{
+    DomainEvaluation, EvaluateError, EvaluateOptions, Evaluation, LoadedModel, evaluate_held_out,
+};
+pub use export::{ExportError, StoredAs, export};
 pub use folder::RunFolder;
 pub use interrupt::Interrupt;
 pub use metrics::{EvaluationTiming, StepTiming};
 pub use optimizer_section::{OptimizerSection, ScheduleName};
 pub use setup::check_same_run;
+pub use trained::{Trained, TrainedError};
 pub use trainer::{Outcome, Start, Trainer};

@@ -21,6 +21,7 @@ mod parameters;
 mod pile;
 mod replay;
 mod saved;
+mod size;
 mod state;
 mod storage;
 mod warm_up;
@@ -42,6 +43,7 @@ pub use fixed::{FixedConfig, FixedMixture};
 pub use logged::LoggedConfig;
 pub use odm::OdmConfig;
 pub use pile::pile_weights;
+pub use size::{PolicySize, size};
 
 /// Chooses the weights of every batch of a run.
 pub trait Policy: Send {

@@ -50,6 +50,25 @@ pub struct ModelConfig {
     pub initialization: Initialization,
 }
 
+/// Parameters of a model by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ParameterParts {
+    /// The input embedding, V · H.
+    pub input_embedding: u64,
+    /// The output embedding, V · H.
+    pub output_embedding: u64,
+    /// Attention's matrices and biases.
+    pub attention: u64,
+    /// The feed-forward layers' matrices and biases.
+    pub feed_forward: u64,
+    /// Gains and biases of the layer norms.
+    pub norms: u64,
+    /// All but the two embeddings.
+    pub non_embedding: u64,
+    /// All.
+    pub total: u64,
+}
+
 /// Largest value of a dimension: far above any model, far below overflow of products of three.
 const LARGEST: i64 = 1 << 20;
 
@@ -78,17 +97,46 @@ impl ModelConfig {
         (self.num_hidden_layers * (attention + feed_forward + norms) + 2 * hidden) as u64
     }
 
+    /// Parameters by part.
+    pub fn parameter_parts(&self) -> ParameterParts {
+        let [layers, hidden, wide, vocabulary] = [
+            self.num_hidden_layers,
+            self.hidden_size,
+            self.intermediate_size,
+            self.vocab_size,
+        ]
+        .map(i64::unsigned_abs);
+        ParameterParts {
+            input_embedding: vocabulary * hidden,
+            output_embedding: vocabulary * hidden,
+            attention: layers * (4 * hidden * hidden + 4 * hidden),
+            feed_forward: layers * (2 * hidden * wide + wide + hidden),
+            norms: layers * 4 * hidden + 2 * hidden,
+            non_embedding: self.non_embedding_count(),
+            total: self.parameter_count(),
+        }
+    }
+
+    /// Weights that every token is multiplied by: the blocks' matrices and the output embedding.
+    pub fn multiplied_weights(&self) -> u64 {
+        let [layers, hidden, wide, vocabulary] = [
+            self.num_hidden_layers,
+            self.hidden_size,
+            self.intermediate_size,
+            self.vocab_size,
+        ]
+        .map(i64::unsigned_abs);
+        layers * (4 * hidden * hidden + 2 * hidden * wide) + vocabulary * hidden
+    }
+
     /// Floating-point operations to train on one token of a sequence of `length`: 6 for each weight
     /// of a matrix product, and the attention products over all `length` positions.
     ///
     /// # Source
     /// Chowdhery et al., "PaLM", 2022, appendix B.
     pub fn training_flops_per_token(&self, length: u64) -> f64 {
-        let (hidden, wide) = (self.hidden_size as f64, self.intermediate_size as f64);
-        let layers = self.num_hidden_layers as f64;
-        let weights = layers * (4.0 * hidden * hidden + 2.0 * hidden * wide)
-            + self.vocab_size as f64 * hidden;
-        6.0 * weights + 12.0 * layers * hidden * length as f64
+        let (hidden, layers) = (self.hidden_size as f64, self.num_hidden_layers as f64);
+        6.0 * self.multiplied_weights() as f64 + 12.0 * layers * hidden * length as f64
     }
 
     /// Checks that the fields describe a model.

@@ -150,7 +150,12 @@ impl ConfigFile {
 }
 
 /// The `config.json` of a model of this shape.
-fn config_file(config: &ModelConfig) -> Value {
+fn config_file(config: &ModelConfig, stored: Kind, end_of_document: u32) -> Value {
+    let numbers = match stored {
+        Kind::BFloat16 => "bfloat16",
+        Kind::Half => "float16",
+        _ => "float32",
+    };
     json!({
         "architectures": ["GPTNeoXForCausalLM"],
         "model_type": "gpt_neox",
@@ -169,9 +174,9 @@ fn config_file(config: &ModelConfig) -> Value {
         "attention_dropout": 0.0,
         "hidden_dropout": 0.0,
         "tie_word_embeddings": false,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "torch_dtype": "float32",
+        "bos_token_id": end_of_document,
+        "eos_token_id": end_of_document,
+        "torch_dtype": numbers,
     })
 }
 
@@ -240,13 +245,38 @@ impl Model {
     }
 
     pub(crate) fn save_sharded(&self, folder: &Path, shard_bytes: u64) -> Result<(), ModelError> {
-        let named: Vec<(String, Tensor)> = self
-            .named
-            .iter()
-            .map(|(name, tensor)| (name.clone(), tensor.detach()))
-            .collect();
+        self.save_as(folder, shard_bytes, Kind::Float, 0)
+    }
+
+    /// As [`Model::save_huggingface`], with weights stored as `stored` and the tokenizer's id that closes a document.
+    ///
+    /// # Errors
+    /// A file operation that fails.
+    pub fn export_huggingface(
+        &self,
+        folder: &Path,
+        stored: Kind,
+        end_of_document: u32,
+    ) -> Result<(), ModelError> {
+        self.save_as(folder, SHARD_BYTES, stored, end_of_document)
+    }
+
+    fn save_as(
+        &self,
+        folder: &Path,
+        shard_bytes: u64,
+        stored: Kind,
+        end_of_document: u32,
+    ) -> Result<(), ModelError> {
+        let mut named = self.weights();
+        if stored != Kind::Float {
+            for (_, tensor) in &mut named {
+                *tensor = tensor.to_kind(stored);
+            }
+        }
         shards::write(folder, &named, shard_bytes)?;
-        durable::write_json(&folder.join("config.json"), &config_file(&self.config))?;
+        let config = config_file(&self.config, stored, end_of_document);
+        durable::write_json(&folder.join("config.json"), &config)?;
         Ok(())
     }
 

@@ -10,11 +10,8 @@ use super::{Model, Taps};
 
 /// Bytes of logits held at once: on a CPU about what stays in the caches; on a GPU enough to keep
 /// it busy.
-fn chunk_bytes(device: Device) -> i64 {
-    match device {
-        Device::Cpu => 16 << 20,
-        _ => 512 << 20,
-    }
+pub fn logits_chunk_bytes(on_cpu: bool) -> u64 {
+    if on_cpu { 16 << 20 } else { 512 << 20 }
 }
 
 /// Mean loss in nats per token of each sequence, `[B]` in f32 (f64 for f64 logits), from logits
@@ -119,7 +116,8 @@ impl Model {
     /// Start and length of each chunk of `rows` tokens.
     fn chunks(&self, rows: i64) -> impl Iterator<Item = (i64, i64)> + use<> {
         let row_bytes = 4 * self.config.vocab_size;
-        let chunk = (chunk_bytes(self.device) / row_bytes).clamp(1, rows.max(1));
+        let chunk = (logits_chunk_bytes(self.device == Device::Cpu) as i64 / row_bytes)
+            .clamp(1, rows.max(1));
         (0..rows)
             .step_by(chunk as usize)
             .map(move |start| (start, chunk.min(rows - start)))

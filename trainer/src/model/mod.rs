@@ -20,17 +20,19 @@ mod init;
 mod loss;
 mod presets;
 mod rotary;
+mod score;
 mod settings;
 mod shards;
 mod taps;
 
 use tch::{Device, Kind, Tensor};
 
-pub use config::{Initialization, ModelConfig};
+pub use config::{Initialization, ModelConfig, ParameterParts};
 pub use error::ModelError;
 pub use huggingface::read_config;
-pub use loss::sequence_losses;
+pub use loss::{logits_chunk_bytes, sequence_losses};
 pub use presets::{PRESET_NAMES, Preset, preset};
+pub use score::Scored;
 pub use settings::ModelSettings;
 pub use taps::{Tap, Taps};
 
@@ -292,3 +294,5 @@ impl Model {
 mod golden_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transformers_tests;

@@ -15,7 +15,7 @@ use hds::index::{Checksum, checksum_file};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-const CONTENTS_FILE: &str = "contents.json";
+pub(super) const CONTENTS_FILE: &str = "contents.json";
 const FORMAT_VERSION: u32 = 1;
 const PREFIX: &str = "step-";
 
@@ -181,6 +181,12 @@ impl Checkpoints {
         }
         Ok(())
     }
+}
+
+/// The steps that a checkpoint's name gives.
+pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
+    let name = checkpoint.file_name()?.to_str()?;
+    name.strip_prefix(PREFIX)?.parse().ok()
 }
 
 /// Checks that every file of a checkpoint is there and as it was written.

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::optimizer_section::OptimizerSection;
 use super::overrides;
+use super::preset_values;
 use crate::gradients::{GradientMode, LayerChoice};
 use crate::model::ModelSettings;
 use crate::reward::RewardConfig;
@@ -103,6 +104,8 @@ pub struct RunSection {
     pub threads: u32,
     /// Steps in a row whose loss or gradient is not finite before the run gives up.
     pub max_bad_steps: u64,
+    /// Whether metrics are written as TensorBoard event files too.
+    pub tensorboard: bool,
 }
 
 impl Default for RunSection {
@@ -115,6 +118,7 @@ impl Default for RunSection {
             device: "cpu".into(),
             threads: 0,
             max_bad_steps: 10,
+            tensorboard: true,
         }
     }
 }
@@ -303,6 +307,7 @@ impl RunConfig {
         for text in overrides {
             overrides::apply(&mut table, text)?;
         }
+        preset_values::fill(&mut table);
         let config: Self =
             serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {
                 ConfigError::Key {

@@ -64,6 +64,11 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
+    /// TensorBoard's event files.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
     /// The weight log.
     pub fn weights(&self) -> PathBuf {
         self.path.join("weights.jsonl")

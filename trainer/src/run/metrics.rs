@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use hds::durable::FileError;
 use serde::{Deserialize, Serialize};
 
+use super::tensorboard::EventLog;
 use crate::signals::Rewards;
 
 /// First record of a run.
@@ -121,9 +122,24 @@ pub struct MetricsLog {
     path: PathBuf,
     out: BufWriter<File>,
     bytes: u64,
+    events: Option<EventLog>,
 }
 
 impl MetricsLog {
+    /// Writes every record to TensorBoard's event files in `folder` too; `steps` are done, `domains` are their names.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn also_to_tensorboard(
+        &mut self,
+        folder: &Path,
+        steps: u64,
+        domains: &[String],
+    ) -> Result<(), FileError> {
+        self.events = Some(EventLog::start(folder, steps, domains)?);
+        Ok(())
+    }
+
     /// Starts a log; an existing file is replaced.
     ///
     /// # Errors
@@ -134,6 +150,7 @@ impl MetricsLog {
             path: path.to_owned(),
             out: BufWriter::new(file),
             bytes: 0,
+            events: None,
         })
     }
 
@@ -166,6 +183,7 @@ impl MetricsLog {
             path: path.to_owned(),
             out: BufWriter::new(file),
             bytes: position,
+            events: None,
         })
     }
 
@@ -182,6 +200,10 @@ impl MetricsLog {
             .and_then(|()| self.out.flush())
             .map_err(fail)?;
         self.bytes += line.len() as u64;
+        if let Some(events) = &mut self.events {
+            let value = serde_json::to_value(record).map_err(|e| fail(e.into()))?;
+            events.write(&value)?;
+        }
         Ok(())
     }
 

@@ -18,10 +18,11 @@ use crate::model::Model;
 use crate::scheduler::{Policy, RunFacts};
 
 /// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 7] = [
+const MAY_DIFFER: [&str; 8] = [
     "run.device",
     "run.threads",
     "run.max_bad_steps",
+    "run.tensorboard",
     "data.index",
     "data.access",
     "checkpoint.interval_steps",
@@ -91,7 +92,7 @@ fn training_tokens(index: &Index) -> Vec<u64> {
         .collect()
 }
 
-/// A new model for the index's vocabulary, or the checkpoint's.
+/// A new model for the index's vocabulary, that of `model.start_from`, or the checkpoint's.
 ///
 /// # Errors
 /// If the model cannot be built or loaded.
@@ -112,6 +113,9 @@ pub fn model(
     let model_config = config
         .model
         .resolve(u64::from(vocabulary), config.data.sequence_length as u64)?;
+    if let Some(folder) = &config.model.start_from {
+        return Ok(Model::load_huggingface(folder, device, Kind::Float)?);
+    }
     Ok(Model::new(
         &model_config,
         device,

@@ -25,6 +25,7 @@ use super::progress::Progress;
 use super::setup;
 use super::state::{self, RunState};
 use super::step::{StepSettings, Watch, run_step};
+use super::tensorboard::EventLog;
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
@@ -192,7 +193,7 @@ impl Trainer {
             index.fingerprint().to_string(),
             config.run.seed,
         );
-        let (metrics, weight_log, place) = match saved {
+        let (mut metrics, weight_log, place) = match saved {
             Some(saved) => {
                 // Both logs are cut back only once both are known to be this run's.
                 MetricsLog::check(&folder.metrics(), saved.metrics_bytes)?;
@@ -215,6 +216,11 @@ impl Trainer {
                 (metrics, weight_log, Place::default())
             }
         };
+        let kept = resumed.as_ref().map(|_| place.step);
+        EventLog::cut(&folder.tensorboard(), kept)?;
+        if config.run.tensorboard {
+            metrics.also_to_tensorboard(&folder.tensorboard(), place.step, domains.names())?;
+        }
         let mut trainer = Self {
             config,
             folder,

@@ -29,6 +29,7 @@ use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
+pub(super) use learner::size;
 use learner::{Learner, UpdateReport};
 
 /// `[scheduler.ac_odm]`.

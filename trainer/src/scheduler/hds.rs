@@ -30,6 +30,7 @@ pub use config::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
 
 use super::error::PolicyError;
 use super::replay::{Replay, RowLayout, Transition};
+use super::size::PolicySize;
 use super::state::{DOMAIN_FEATURES, State, StateEncoder};
 use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
@@ -66,6 +67,34 @@ struct Progress {
     /// Decisions taken from `last_good` because the network's output was not finite.
     fallbacks: u64,
     last_good: Vec<f64>,
+}
+
+/// What the agent's networks and memory take.
+///
+/// Operations: an update runs the actor once without and once with a gradient (1 + 3 forward passes' worth), and each of the
+/// two critics as target, fitted, and as the actor's judge (1 + 3 + 2); acting is one more pass of the actor.
+pub(super) fn size(
+    config: &HdsConfig,
+    domains: usize,
+    layers: usize,
+    model_parameters: u64,
+) -> PolicySize {
+    let layout = RowLayout {
+        domains,
+        globals: 2 * layers + 1,
+    };
+    let sizing = sizing::sizing(config.network, layout, model_parameters);
+    let [actor, critics] = agent::shapes(sizing, layout);
+    let critics_parameters = critics.members as u64 * critics.parameters_each();
+    let samples = (config.updates_per_step * config.minibatch) as f64;
+    let critics_flops = critics.members as f64 * critics.forward_flops();
+    PolicySize {
+        trained: actor.parameters_each() + critics_parameters,
+        targets: critics_parameters,
+        replay_bytes: config.replay_capacity * 4 * layout.row() as u64,
+        flops_per_step: samples * (4.0 * actor.forward_flops() + 6.0 * critics_flops)
+            + actor.forward_flops(),
+    }
 }
 
 impl HdsPolicy {

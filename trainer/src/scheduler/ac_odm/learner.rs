@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::super::parameters::{Linear, Maker, Parameters, normalize};
 use super::super::replay::{Replay, RowLayout};
+use super::super::size::PolicySize;
 use super::super::state::State;
 use super::AcOdmConfig;
 use crate::optimizer::{AdamW, AdamWConfig};
@@ -49,6 +50,35 @@ impl Perceptron {
             x_1bw = (normalize(&linear.forward(&x_1bw)) * gain + bias).relu();
         }
         self.last.forward(&x_1bw).squeeze_dim(0)
+    }
+}
+
+/// What the four networks and the memory take.
+///
+/// Operations: an update runs both targets once, fits the critic (3 forward passes' worth), and moves the actor (3) through the
+/// critic (2); acting is one more pass of the actor.
+pub(in crate::scheduler) fn size(config: &AcOdmConfig, layout: RowLayout) -> PolicySize {
+    let (width, layers) = (config.width as usize, config.layers as usize);
+    let weights = |inputs: usize, outputs: usize| {
+        inputs * width + layers.saturating_sub(1) * width * width + width * outputs
+    };
+    // A bias, a gain and a shift a hidden unit; a bias an output.
+    let others = |outputs: usize| 3 * layers * width + outputs;
+    let domains = layout.domains;
+    let actor = weights(layout.state(), domains);
+    let critic = weights(layout.state() + domains, 1);
+    let trained = (actor + others(domains) + critic + others(1)) as u64;
+    let updates = if config.learn {
+        config.updates_per_step
+    } else {
+        0
+    };
+    let samples = (updates * config.minibatch) as f64;
+    PolicySize {
+        trained,
+        targets: trained,
+        replay_bytes: config.replay_capacity * 4 * layout.row() as u64,
+        flops_per_step: 2.0 * (samples * (4.0 * actor as f64 + 6.0 * critic as f64) + actor as f64),
     }
 }
 

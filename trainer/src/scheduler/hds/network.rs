@@ -63,6 +63,24 @@ impl NetworkShape {
             + linear(h, self.outputs);
         total as u64
     }
+
+    /// Floating-point operations of one member's forward pass over one state: two for each weight of a product and each
+    /// pair of domains in attention.
+    pub(super) fn forward_flops(&self) -> f64 {
+        let [k, f, g, o, w, h, ff] = [
+            self.domains,
+            self.features,
+            self.globals,
+            self.outputs,
+            self.width,
+            self.hidden,
+            self.feed_forward(),
+        ]
+        .map(|size| size as f64);
+        let block = k * (4.0 * w * w + 2.0 * w * ff) + 2.0 * k * k * w;
+        let head = k * (w * h + 2.0 * h * h + h * o) + w * h;
+        2.0 * (k * f * w + g * w + self.blocks as f64 * block + head)
+    }
 }
 
 struct Block {

@@ -2,6 +2,10 @@
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod eval;
+mod export;
+mod plan;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,6 +31,9 @@ enum Command {
     Run(RunArguments),
     Report(ReportArguments),
     Compare(CompareArguments),
+    Plan(plan::PlanArguments),
+    Eval(eval::EvalArguments),
+    Export(export::ExportArguments),
 }
 
 /// Start a run, or go on with one.
@@ -101,6 +108,9 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run(&arguments),
         Command::Report(arguments) => write_report(&arguments),
         Command::Compare(arguments) => compare_policies(&arguments),
+        Command::Plan(arguments) => plan::plan(&arguments),
+        Command::Eval(arguments) => eval::eval(&arguments),
+        Command::Export(arguments) => export::export(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -1,0 +1,211 @@
+//! `hds-train eval`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use hds::durable;
+use hds::index::Manifest;
+use hds_trainer::mmlu::{self, MmluOptions, MmluScores, Questions};
+use hds_trainer::run::{EvaluateOptions, LoadedModel, NamedWeights, evaluate_held_out};
+use hds_trainer::tokenizer::Tokenizer;
+
+/// Measure a trained model: held-out perplexity by domain, or MMLU.
+///
+/// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its
+/// checkpoints, or a Hugging Face folder of a GPT-NeoX model (config.json and safetensors). A run
+/// that goes on is not disturbed; nothing is written but --samples.
+///
+/// Without --mmlu: loss, perplexity and bits per byte of every domain on the held-out split,
+/// their mean over domains and under base weights. Index, sequence length, number of sequences,
+/// weights, device and threads are those of the run, and the figures then are what the run itself
+/// logged at that step. Bits per byte take the bytes and tokens of the whole held-out split.
+///
+/// With --mmlu: accuracy by subject, group and over all, as the lm-evaluation-harness scores the
+/// task `mmlu`. FOLDER holds test.jsonl and dev.jsonl (also .jsonl.zst; the layout of cais/mmlu),
+/// or test/SUBJECT_test.csv and dev/SUBJECT_dev.csv (the original archive's). The tokenizer must
+/// be the one that the model was trained with: bytes need none, any other its tokenizer.json by
+/// --tokenizer, which is checked against the index.
+///
+/// Examples:
+///   hds-train eval runs/a
+///   hds-train eval runs/a --step 4000 --index other-index --tokens 100000 --json
+///   hds-train eval runs/a --mmlu mmlu --shots 5 --tokenizer 20B_tokenizer.json
+///   hds-train eval pythia-160m --index pile-index --sequence-length 1024
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct EvalArguments {
+    /// Folder of a run, of a checkpoint, or of a Hugging Face model
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Step of the run's checkpoint [default: the newest]
+    #[arg(long, value_name = "STEP")]
+    step: Option<u64>,
+    /// Index with the held-out text [default: the run's]
+    #[arg(long, value_name = "DIR")]
+    index: Option<PathBuf>,
+    /// Predicted tokens of each domain at most [default: the run's evaluation.sequences_per_domain]
+    #[arg(long, value_name = "N", conflicts_with = "mmlu")]
+    tokens: Option<u64>,
+    /// Tokens a sequence [default: the run's, or the model's positions]
+    #[arg(long, value_name = "N", conflicts_with = "mmlu")]
+    sequence_length: Option<usize>,
+    /// Weights of the mean under base weights [default: the run's, or natural]
+    #[arg(long, value_enum, conflicts_with = "mmlu")]
+    base_weights: Option<Weights>,
+    /// Folder of MMLU's questions
+    #[arg(long, value_name = "FOLDER")]
+    mmlu: Option<PathBuf>,
+    /// Examples before each question, the first of the subject's dev split
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "mmlu")]
+    shots: usize,
+    /// Questions of each subject at most
+    #[arg(long, value_name = "N", requires = "mmlu")]
+    limit: Option<usize>,
+    /// Subjects to ask, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "mmlu")]
+    subjects: Vec<String>,
+    /// The tokenizer.json that the index was built with
+    #[arg(long, value_name = "FILE", requires = "mmlu")]
+    tokenizer: Option<PathBuf>,
+    /// Write every question's log-likelihoods as JSON Lines; a file of that name is replaced
+    #[arg(long, value_name = "FILE", requires = "mmlu")]
+    samples: Option<PathBuf>,
+    /// Sequences of a forward pass [default: the run's, or 8]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+    /// cpu, cuda or cuda:N [default: the run's, or cpu]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// CPU threads, 0 for all cores [default: the run's, or all]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Rules for weights.
+#[derive(Clone, Copy, ValueEnum)]
+enum Weights {
+    /// In proportion to the training tokens
+    Natural,
+    /// The same for every domain
+    Uniform,
+    /// The Pile's
+    Pile,
+}
+
+/// Evaluates and prints.
+pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
+    let options = EvaluateOptions {
+        step: arguments.step,
+        index: arguments.index.clone(),
+        tokens: arguments.tokens,
+        sequence_length: arguments.sequence_length,
+        batch_size: arguments.batch_size,
+        base_weights: arguments.base_weights.map(|weights| match weights {
+            Weights::Natural => NamedWeights::Natural,
+            Weights::Uniform => NamedWeights::Uniform,
+            Weights::Pile => NamedWeights::Pile,
+        }),
+        device: arguments.device.clone(),
+        threads: arguments.threads,
+    };
+    // Questions are read first: a wrong folder should not wait for a large model.
+    let questions = arguments.mmlu.as_deref().map(Questions::read).transpose()?;
+    let loaded = LoadedModel::open(&arguments.model, &options)?;
+    for damaged in &loaded.trained.damaged {
+        hds::note!("warning: {damaged}; using the checkpoint before it");
+    }
+    let (json, table) = match &questions {
+        Some(questions) => {
+            let scores = ask(arguments, &options, &loaded, questions)?;
+            (serde_json::to_value(&scores)?, scores.table())
+        }
+        None => {
+            let evaluation = evaluate_held_out(&loaded, &options)?;
+            (serde_json::to_value(&evaluation)?, evaluation.table())
+        }
+    };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&json)? + "\n"
+    } else {
+        table
+    };
+    hds::message::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(
+    arguments: &EvalArguments,
+    options: &EvaluateOptions,
+    loaded: &LoadedModel,
+    questions: &Questions,
+) -> Result<MmluScores> {
+    let tokenizer = tokenizer(arguments, options, loaded)?;
+    let asked = MmluOptions {
+        shots: arguments.shots,
+        limit: arguments.limit,
+        subjects: arguments.subjects.clone(),
+        batch_size: arguments.batch_size.unwrap_or(8).max(1),
+    };
+    let mut told = 0;
+    let scores = mmlu::score(&loaded.model, &tokenizer, questions, &asked, |done, all| {
+        // A line for every tenth is enough, on a terminal or in a log.
+        if done * 10 / all > told {
+            told = done * 10 / all;
+            hds::note!("{done} of {all} sequences scored");
+        }
+    })?;
+    if let Some(path) = &arguments.samples {
+        durable::write_file(path, |w| {
+            for answered in &scores.answered {
+                serde_json::to_writer(&mut *w, answered)?;
+                w.write_all(b"\n")?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(scores)
+}
+
+/// The tokenizer of the run's index, or of the one given; without any index, the file that is given is trusted.
+fn tokenizer(
+    arguments: &EvalArguments,
+    options: &EvaluateOptions,
+    loaded: &LoadedModel,
+) -> Result<Tokenizer> {
+    let file = arguments.tokenizer.as_deref();
+    let index = loaded.index_path(options).ok();
+    let given = options.index.is_some();
+    match (index.filter(|index| given || index.exists()), file) {
+        (Some(index), file) => {
+            let (manifest, _) = Manifest::load(&index)?;
+            loaded.check_tokenizer(&index, &manifest.tokenizer)?;
+            Ok(Tokenizer::of_index(&manifest.tokenizer, file)?)
+        }
+        (None, Some(file)) => {
+            hds::note!(
+                "note: no index tells the model's tokenizer; {} is taken for it",
+                file.display()
+            );
+            Ok(Tokenizer::from_file(file)?)
+        }
+        (None, None) => {
+            let own = loaded.trained.model.join("tokenizer.json");
+            own_tokenizer(&own)
+        }
+    }
+}
+
+fn own_tokenizer(file: &Path) -> Result<Tokenizer> {
+    if !file.is_file() {
+        anyhow::bail!(
+            "no index and no tokenizer.json beside the model: give the tokenizer by --tokenizer FILE or its index by --index"
+        );
+    }
+    Tokenizer::from_file(file).context("the tokenizer beside the model")
+}

@@ -1,0 +1,100 @@
+//! What a policy takes before it is made: parameters, memory, operations.
+//!
+//! In: the configuration, K domains, the watched layers, the model's parameters. Out: [`PolicySize`]. Always holds: parameters
+//! are those that the policy itself would have; operations are counted from its networks' shapes, not measured.
+
+use super::replay::RowLayout;
+use super::{PolicyName, SchedulerConfig, ac_odm, hds};
+
+/// Size of a policy's networks and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PolicySize {
+    /// Parameters that are learnt by gradients.
+    pub trained: u64,
+    /// Parameters of target copies.
+    pub targets: u64,
+    /// Bytes of a full replay, in main memory.
+    pub replay_bytes: u64,
+    /// Floating-point operations of a training step once it learns.
+    pub flops_per_step: f64,
+}
+
+impl PolicySize {
+    /// Parameters of all networks.
+    pub fn parameters(&self) -> u64 {
+        self.trained + self.targets
+    }
+}
+
+/// The size of the policy that a configuration names; zero for those without networks.
+pub fn size(
+    config: &SchedulerConfig,
+    domains: usize,
+    layers: usize,
+    model_parameters: u64,
+) -> PolicySize {
+    match config.policy {
+        PolicyName::Hds => hds::size(&config.hds, domains, layers, model_parameters),
+        PolicyName::AcOdm => {
+            let globals = 2 * layers + 1;
+            ac_odm::size(&config.ac_odm, RowLayout { domains, globals })
+        }
+        _ => PolicySize::default(),
+    }
+}
+
+impl PolicyName {
+    /// Whether the policy needs rewards, and so the per-domain gradients they are made of.
+    pub fn wants_rewards(self) -> bool {
+        matches!(self, Self::Hds | Self::AcOdm | Self::Doge)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{domains, facts};
+    use super::super::{NetworkSize, build};
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_policies_themselves() {
+        let set = domains(5);
+        let run = facts(&set, 1000);
+        for policy in [
+            PolicyName::Hds,
+            PolicyName::AcOdm,
+            PolicyName::Odm,
+            PolicyName::Ado,
+            PolicyName::Doge,
+            PolicyName::Fixed,
+        ] {
+            let mut config = SchedulerConfig {
+                policy,
+                ..SchedulerConfig::default()
+            };
+            config.ac_odm.width = 48;
+            config.ac_odm.layers = 3;
+            for network in [NetworkSize::Small, NetworkSize::Auto] {
+                config.hds.network = network;
+                let built = build(&config, &run).unwrap();
+                let size = size(&config, set.len(), run.layers, run.model_parameters);
+                assert_eq!(size.parameters(), built.parameters(), "{policy:?}");
+                assert_eq!(policy.wants_rewards(), built.wants_rewards(), "{policy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_agent_costs_what_its_shape_says() {
+        // Independently: 5.3 M parameters a network, nearly all applied to each of 22 domains, 2 operations each; 2 updates of
+        // 256, 4 passes' worth of the actor and 6 of each critic.
+        let config = SchedulerConfig {
+            hds: super::super::HdsConfig::paper(),
+            ..SchedulerConfig::default()
+        };
+        let size = size(&config, 22, 3, 1_011_781_632);
+        let rough = 2.0 * 5.3e6 * 22.0 * 512.0 * (4.0 + 2.0 * 6.0);
+        let ratio = size.flops_per_step / rough;
+        assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+}
