@@ -82,7 +82,7 @@ pub(crate) fn setting() -> Setting {
     }
 }
 
-fn records(run: &Path) -> Vec<Value> {
+pub(crate) fn records(run: &Path) -> Vec<Value> {
     fs::read_to_string(run.join("metrics.jsonl"))
         .unwrap()
         .lines()
@@ -94,7 +94,7 @@ fn records(run: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
+pub(crate) fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
     records.iter().filter(|r| r["kind"] == "step")
 }
 
@@ -116,7 +116,7 @@ fn start(setting: &Setting, out: &Path, more: &[&str]) -> Child {
         .unwrap()
 }
 
-fn wait_for_steps(run: &Path, count: usize) {
+pub(crate) fn wait_for_steps(run: &Path, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(300);
     let done = || {
         fs::read_to_string(run.join("metrics.jsonl"))
