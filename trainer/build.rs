@@ -1,7 +1,7 @@
 //! Gives the trainer's binaries, tests and benches a run path to libtorch, so that users set no
 //! `LD_LIBRARY_PATH`; and compiles the bridge to torch's c10d where Gloo's headers are found.
 //!
-//! In: `LIBTORCH`; Gloo's headers in a usual place or in the folder `HDS_GLOO_INCLUDE`. Out: the bridge and the
+//! In: `LIBTORCH`; Gloo's headers in the folder `HDS_GLOO_INCLUDE`, or a usual place where that is not set. Out: the bridge and the
 //! configuration `c10d`; or neither, and then the trainer trains in one process and says how to get the rest. Leaves
 //! finding and linking libtorch to torch-sys.
 
@@ -35,9 +35,11 @@ fn main() {
 
 /// The folder that has `gloo/config.h`.
 fn gloo() -> Option<PathBuf> {
-    let own = env::var_os("HDS_GLOO_INCLUDE").map(PathBuf::from);
-    let usual = ["/usr/local/include", "/usr/include"].map(PathBuf::from);
-    let mut places = own.into_iter().chain(usual);
+    let places = match env::var_os("HDS_GLOO_INCLUDE") {
+        Some(own) => vec![PathBuf::from(own)],
+        None => ["/usr/local/include", "/usr/include"].map(PathBuf::from).into(),
+    };
+    let mut places = places.into_iter();
     places.find(|place| place.join("gloo/config.h").exists())
 }
 
