@@ -28,7 +28,9 @@ fn main() {
             if Path::new(packages).exists() {
                 println!("cargo:rerun-if-changed={packages}");
             }
-            println!("cargo:warning=no headers of Gloo (Debian, Ubuntu: libgloo-dev): hds-train will be for one process");
+            println!(
+                "cargo:warning=no headers of Gloo (Debian, Ubuntu: libgloo-dev): hds-train will be for one process"
+            );
         }
     }
 }
@@ -37,14 +39,19 @@ fn main() {
 fn gloo() -> Option<PathBuf> {
     let places = match env::var_os("HDS_GLOO_INCLUDE") {
         Some(own) => vec![PathBuf::from(own)],
-        None => ["/usr/local/include", "/usr/include"].map(PathBuf::from).into(),
+        None => ["/usr/local/include", "/usr/include"]
+            .map(PathBuf::from)
+            .into(),
     };
     let mut places = places.into_iter();
     places.find(|place| place.join("gloo/config.h").exists())
 }
 
 fn compile(libtorch: &Path, gloo: &Path) {
-    println!("cargo:rerun-if-changed={}", gloo.join("gloo/config.h").display());
+    println!(
+        "cargo:rerun-if-changed={}",
+        gloo.join("gloo/config.h").display()
+    );
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -65,7 +72,9 @@ fn compile(libtorch: &Path, gloo: &Path) {
     }
     if let Err(error) = build.try_compile("hds_c10d") {
         let reason = error.to_string().replace('\n', " ");
-        println!("cargo:warning=the bridge to c10d does not compile: hds-train will be for one process: {reason}");
+        println!(
+            "cargo:warning=the bridge to c10d does not compile: hds-train will be for one process: {reason}"
+        );
         return;
     }
     println!("cargo:rustc-cfg=c10d");

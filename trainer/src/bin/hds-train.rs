@@ -154,7 +154,10 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
     let outcome = Trainer::in_group(config, &arguments.out, start, Rc::clone(&group))
         .and_then(|trainer| trainer.run(&interrupt));
-    let failure = outcome.as_ref().err().map(|error| hds::message::with_causes(error));
+    let failure = outcome
+        .as_ref()
+        .err()
+        .map(|error| hds::message::with_causes(error));
     group.close(failure.as_deref());
     let outcome = match outcome {
         Err(error) if !group.is_alone() => {

@@ -180,9 +180,7 @@ impl Link {
     pub fn all_reduce(&self, values: &Tensor) -> Result<(), String> {
         let values = checked(values)?;
         // SAFETY: the group is open; `values` is an at::Tensor that lives through the call, on the CPU and contiguous.
-        call(|text, size| unsafe {
-            hds_c10d_all_reduce(self.group.as_ptr(), values, text, size)
-        })
+        call(|text, size| unsafe { hds_c10d_all_reduce(self.group.as_ptr(), values, text, size) })
     }
 
     /// Copies the tensor of rank `root` into that of every rank.

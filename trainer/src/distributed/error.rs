@@ -66,7 +66,9 @@ pub enum GroupError {
         seconds: u64,
     },
     /// A rank ended before the run did.
-    #[error("rank {rank} of {world} {reason}; this run of {world} processes ends, go on with --resume")]
+    #[error(
+        "rank {rank} of {world} {reason}; this run of {world} processes ends, go on with --resume"
+    )]
     Lost {
         /// Which.
         rank: usize,

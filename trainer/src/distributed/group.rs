@@ -251,7 +251,11 @@ impl Group {
         };
         let texts = self.texts(&own)?;
         let value = outcome?;
-        match texts.into_iter().enumerate().find(|(_, text)| !text.is_empty()) {
+        match texts
+            .into_iter()
+            .enumerate()
+            .find(|(_, text)| !text.is_empty())
+        {
             None => Ok(value),
             Some((rank, message)) => Err(GroupError::Other {
                 rank,
@@ -406,7 +410,9 @@ impl<'a> Notice<'a> {
                 port,
                 ..
             } = self.launch;
-            hds::note!("rank {rank} of {world} (by {variable}): waiting for {names} at {address}:{port}");
+            hds::note!(
+                "rank {rank} of {world} (by {variable}): waiting for {names} at {address}:{port}"
+            );
         }
     }
 }

@@ -88,7 +88,11 @@ impl Launch {
         else {
             return Ok(None);
         };
-        let variable = family.world.iter().copied().find(|name| get(name).is_some());
+        let variable = family
+            .world
+            .iter()
+            .copied()
+            .find(|name| get(name).is_some());
         let Some(variable) = variable else {
             // Slurm sets its rank in every shell of a job.
             if family.rank == "SLURM_PROCID" {
@@ -168,13 +172,22 @@ fn address(
     if one_machine {
         return Ok("127.0.0.1".to_owned());
     }
-    let nodes = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
-    let first = nodes.iter().find_map(|name| get(name)).map(|list| first_host(&list));
+    let nodes = [
+        "SLURM_STEP_NODELIST",
+        "SLURM_JOB_NODELIST",
+        "SLURM_NODELIST",
+    ];
+    let first = nodes
+        .iter()
+        .find_map(|name| get(name))
+        .map(|list| first_host(&list));
     match first {
         Some(host) if family.rank == "SLURM_PROCID" => Ok(host),
         _ => Err(GroupError::Variable {
             variable: "MASTER_ADDR",
-            reason: "is not set; give the name or address of rank 0's machine, the same on every rank".into(),
+            reason:
+                "is not set; give the name or address of rank 0's machine, the same on every rank"
+                    .into(),
         }),
     }
 }
@@ -195,7 +208,9 @@ fn first_host(list: &str) -> String {
 }
 
 fn leading_number(text: &str) -> Option<usize> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     text[..end].parse().ok()
 }
 

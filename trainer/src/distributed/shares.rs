@@ -82,7 +82,9 @@ impl Shares {
             .into_iter()
             .filter_map(|piece| {
                 let gradient = parameters[piece.parameter].tensor.grad();
-                gradient.defined().then(|| narrow(&gradient.view(-1), &piece.elements))
+                gradient
+                    .defined()
+                    .then(|| narrow(&gradient.view(-1), &piece.elements))
             })
             .collect()
     }
@@ -181,7 +183,9 @@ impl Shares {
         let length = self.world * self.bucket.min(self.length);
         let buffer = self.buffer.get_or_insert_with(|| {
             let kind = parameters.first().map_or(Kind::Float, |p| p.tensor.kind());
-            let device = parameters.first().map_or(tch::Device::Cpu, |p| p.tensor.device());
+            let device = parameters
+                .first()
+                .map_or(tch::Device::Cpu, |p| p.tensor.device());
             Tensor::zeros([length], (kind, device))
         });
         buffer.narrow(0, 0, self.world * size)

@@ -110,7 +110,12 @@ fn gradients_are_summed_where_they_are_owned_and_weights_gathered_from_there() {
         shares.reduce_gradients(&parameters, group).unwrap();
         let own = shares.own_gradients(&parameters);
         let elements: usize = own.iter().map(Tensor::numel).sum();
-        assert!(own.iter().all(|part| part.eq_tensor(&part.full_like(111.0)).all().int64_value(&[]) == 1));
+        assert!(own.iter().all(|part| {
+            part.eq_tensor(&part.full_like(111.0))
+                .all()
+                .int64_value(&[])
+                == 1
+        }));
         // Each rank writes its number over its share.
         tch::no_grad(|| {
             for (parameter, range) in parameters.iter().zip(shares.own()) {
@@ -121,8 +126,14 @@ fn gradients_are_summed_where_they_are_owned_and_weights_gathered_from_there() {
             }
         });
         shares.gather_weights(&parameters, group).unwrap();
-        let all: Vec<Tensor> = parameters.iter().map(|p| p.tensor.detach().view(-1)).collect();
-        (elements, Vec::<f32>::try_from(Tensor::cat(&all, 0)).unwrap())
+        let all: Vec<Tensor> = parameters
+            .iter()
+            .map(|p| p.tensor.detach().view(-1))
+            .collect();
+        (
+            elements,
+            Vec::<f32>::try_from(Tensor::cat(&all, 0)).unwrap(),
+        )
     });
     let want: Vec<f32> = (0..21).map(|element| (element / 7) as f32).collect();
     for (elements, weights) in seen {

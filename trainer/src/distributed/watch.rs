@@ -145,8 +145,15 @@ impl Watch {
     pub fn reason(&self) -> Option<Lost> {
         let state = self.shared.lock();
         let waiting = |state: &mut State| state.lost.is_none();
-        let waited = self.shared.changed.wait_timeout_while(state, REASON, waiting);
-        waited.unwrap_or_else(PoisonError::into_inner).0.lost.clone()
+        let waited = self
+            .shared
+            .changed
+            .wait_timeout_while(state, REASON, waiting);
+        waited
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .lost
+            .clone()
     }
 
     /// Says goodbye, or what made this rank fail.
@@ -267,7 +274,10 @@ fn greeted(stream: &TcpStream, token: i64) -> io::Result<usize> {
     if shown != token.to_le_bytes() {
         return Err(io::Error::other("another token"));
     }
-    let rank = rank.iter().rev().fold(0u32, |n, byte| n << 8 | u32::from(*byte));
+    let rank = rank
+        .iter()
+        .rev()
+        .fold(0u32, |n, byte| n << 8 | u32::from(*byte));
     Ok(rank as usize)
 }
 
@@ -332,7 +342,10 @@ mod tests {
         ranks[2].close(Some("the disk is full"));
         for watch in &ranks[..2] {
             let lost = watch.reason().unwrap();
-            assert_eq!((lost.rank, lost.reason.as_str()), (2, "failed: the disk is full"));
+            assert_eq!(
+                (lost.rank, lost.reason.as_str()),
+                (2, "failed: the disk is full")
+            );
             watch.close(Some("not the first"));
         }
     }

@@ -153,7 +153,10 @@ impl DomainGradients {
     ///
     /// # Errors
     /// Those of `sum`; the sums must not be used then.
-    pub fn reduce<E>(&mut self, mut sum: impl FnMut(&mut Tensor) -> Result<(), E>) -> Result<(), E> {
+    pub fn reduce<E>(
+        &mut self,
+        mut sum: impl FnMut(&mut Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
         let counts = self.counts.iter().map(|&count| count as f64);
         let plain: Vec<f64> = counts.chain(self.squares.iter().copied()).collect();
         let mut plain = Tensor::from_slice(&plain);
@@ -166,11 +169,19 @@ impl DomainGradients {
             sum(sums)?;
         }
         for layer in &mut self.whole {
-            let shape = layer.iter().flatten().next().map(|t| (t.size(), t.kind(), t.device()));
+            let shape = layer
+                .iter()
+                .flatten()
+                .next()
+                .map(|t| (t.size(), t.kind(), t.device()));
             let Some((shape, kind, device)) = shape else {
                 continue;
             };
-            for (own, _) in layer.iter_mut().zip(&self.counts).filter(|(_, count)| **count > 0) {
+            for (own, _) in layer
+                .iter_mut()
+                .zip(&self.counts)
+                .filter(|(_, count)| **count > 0)
+            {
                 let own = own.get_or_insert_with(|| Tensor::zeros(&shape, (kind, device)));
                 sum(own)?;
             }

@@ -309,7 +309,11 @@ fn what_two_ranks_accumulate_adds_up_to_one_ranks() {
         // The other rank's tensors in the order of the exchange; of domain 0, which it has not, it gives zeros.
         let mut theirs = Vec::new();
         let count = |gradients: &DomainGradients| gradients.counts.clone();
-        let all: Vec<u64> = count(&one).iter().zip(count(&other)).map(|(a, b)| a + b).collect();
+        let all: Vec<u64> = count(&one)
+            .iter()
+            .zip(count(&other))
+            .map(|(a, b)| a + b)
+            .collect();
         let note = |tensor: &mut Tensor, theirs: &mut Vec<Tensor>| {
             if theirs.is_empty() {
                 theirs.push(tensor.copy());
@@ -336,7 +340,10 @@ fn what_two_ranks_accumulate_adds_up_to_one_ranks() {
         let got = one.finish();
         let close = |got: &[f64], want: &[f64]| {
             let size = want.iter().fold(0.0f64, |most, w| most.max(w.abs()));
-            let differs = got.iter().zip(want).any(|(g, w)| (g - w).abs() > 1e-6 * size);
+            let differs = got
+                .iter()
+                .zip(want)
+                .any(|(g, w)| (g - w).abs() > 1e-6 * size);
             assert!(!differs, "{mode:?}: {got:?} {want:?}");
         };
         close(&got.products, &want.products);

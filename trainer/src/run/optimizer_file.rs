@@ -51,7 +51,12 @@ pub fn write(
         let Some(&parameter) = parameter_of.get(&planned.name) else {
             return Ok(own);
         };
-        gather(&own, planned, &shares.owners(parameter).collect::<Vec<_>>(), group)
+        gather(
+            &own,
+            planned,
+            &shares.owners(parameter).collect::<Vec<_>>(),
+            group,
+        )
     };
     match path {
         Some(path) => {
@@ -68,7 +73,9 @@ pub fn write(
                 None => Ok(written?),
             }
         }
-        None => planned.iter().try_for_each(|planned| values(planned).map(drop)),
+        None => planned
+            .iter()
+            .try_for_each(|planned| values(planned).map(drop)),
     }
 }
 

@@ -210,12 +210,7 @@ pub fn write_config(folder: &RunFolder, config: &RunConfig) -> Result<(), RunErr
 pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     let saved = RunConfig::load(path, &[])?;
     let mut differences = Vec::new();
-    compare(
-        &as_table(&saved)?,
-        &as_table(config)?,
-        "",
-        &mut differences,
-    );
+    compare(&as_table(&saved)?, &as_table(config)?, "", &mut differences);
     match differences
         .into_iter()
         .find(|(key, ..)| !MAY_DIFFER.contains(&key.as_str()))

@@ -264,8 +264,7 @@ impl Trainer {
         };
         let decision = policy.next(&observation)?;
         let (domains, readable) = (&self.domains, &self.readable);
-        let mixture =
-            setup::mixture(decision.weights, domains, readable, policy.name(), step)?;
+        let mixture = setup::mixture(decision.weights, domains, readable, policy.name(), step)?;
         Ok(Some(Decided {
             mixture,
             rewards,
