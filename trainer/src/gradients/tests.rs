@@ -308,18 +308,12 @@ fn what_two_ranks_accumulate_adds_up_to_one_ranks() {
         let mut one = ranks.pop().unwrap();
         // The other rank's tensors in the order of the exchange; of domain 0, which it has not, it gives zeros.
         let mut theirs = Vec::new();
-        let count = |gradients: &DomainGradients| gradients.counts.clone();
-        let all: Vec<u64> = count(&one)
-            .iter()
-            .zip(count(&other))
-            .map(|(a, b)| a + b)
-            .collect();
+        let all: [f64; K] = [2.0, 2.0, 0.0, 3.0];
         let note = |tensor: &mut Tensor, theirs: &mut Vec<Tensor>| {
             if theirs.is_empty() {
                 theirs.push(tensor.copy());
                 let squares = tensor.narrow(0, K as i64, K as i64);
-                let counts: Vec<f64> = all.iter().map(|&n| n as f64).collect();
-                *tensor = Tensor::cat(&[Tensor::from_slice(&counts), squares], 0);
+                *tensor = Tensor::cat(&[Tensor::from_slice(&all), squares], 0);
             } else {
                 theirs.push(tensor.copy());
             }
