@@ -35,5 +35,6 @@ pub use shares::Shares;
 /// Whether this program can train in several processes, and if not, how to get one that can.
 pub const SUPPORT: &str = bridge::SUPPORT;
 
-#[cfg(all(test, c10d))]
+#[cfg(test)]
+#[cfg(c10d)]
 mod tests;

@@ -208,7 +208,7 @@ fn shares_of_an_optimizer_move_and_restore_what_the_whole_one_does() {
     let shares = |cuts: &[i64]| -> Vec<AdamW> {
         cuts.windows(2)
             .map(|cut| {
-                let elements = vec![cut[0]..cut[1]];
+                let elements = std::iter::once(cut[0]..cut[1]).collect();
                 AdamW::sharded(vec![shared.shallow_clone()], elements, config)
             })
             .collect()
