@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod compare;
+mod distributed;
 mod errors;
 mod evaluation;
 mod help;

@@ -94,7 +94,7 @@ pub(crate) fn records(run: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
+pub(crate) fn steps(records: &[Value]) -> impl Iterator<Item = &Value> {
     records.iter().filter(|r| r["kind"] == "step")
 }
 

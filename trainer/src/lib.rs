@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod compare;
+pub mod distributed;
 pub mod evaluation;
 pub mod gradients;
 pub mod mmlu;

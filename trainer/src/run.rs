@@ -5,6 +5,7 @@
 //! Always holds: step t reads the weights in force, trains, and publishes the weights of step t+1;
 //! a run resumed from a checkpoint writes the same metrics, but for `timing`, as one never stopped.
 
+mod alike;
 mod checkpoint;
 mod config;
 #[cfg(test)]
@@ -16,7 +17,9 @@ mod export;
 mod folder;
 mod held_out;
 mod interrupt;
+mod ledger;
 mod metrics;
+mod optimizer_file;
 mod optimizer_section;
 mod overrides;
 mod preset_values;

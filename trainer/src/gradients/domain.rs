@@ -148,6 +148,47 @@ impl DomainGradients {
         }
     }
 
+    /// Adds what other ranks have accumulated in this step, by a function that sums a tensor over all of them. Every
+    /// rank calls it, after at least one micro-batch of the same layers.
+    ///
+    /// # Errors
+    /// Those of `sum`; the sums must not be used then.
+    pub fn reduce<E>(
+        &mut self,
+        mut sum: impl FnMut(&mut Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let counts = self.counts.iter().map(|&count| count as f64);
+        let plain: Vec<f64> = counts.chain(self.squares.iter().copied()).collect();
+        let mut plain = Tensor::from_slice(&plain);
+        sum(&mut plain)?;
+        let plain = to_vec(&plain, 2 * self.domains);
+        let (counts, squares) = plain.split_at(self.domains);
+        self.counts = counts.iter().map(|&count| count as u64).collect();
+        self.squares = squares.to_vec();
+        if let Some(sums) = &mut self.sketches {
+            sum(sums)?;
+        }
+        for layer in &mut self.whole {
+            let shape = layer
+                .iter()
+                .flatten()
+                .next()
+                .map(|t| (t.size(), t.kind(), t.device()));
+            let Some((shape, kind, device)) = shape else {
+                continue;
+            };
+            for (own, _) in layer
+                .iter_mut()
+                .zip(&self.counts)
+                .filter(|(_, count)| **count > 0)
+            {
+                let own = own.get_or_insert_with(|| Tensor::zeros(&shape, (kind, device)));
+                sum(own)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets the sums of the current step, as after a step that is skipped.
     pub fn reset(&mut self) {
         self.counts.fill(0);

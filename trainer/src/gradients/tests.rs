@@ -286,3 +286,61 @@ fn norms_and_changes_are_measured_around_an_update() {
     assert_eq!(other.changes(), [0.5]);
     assert_eq!(other.restore(&[]), Err(NormError { got: 0, want: 1 }));
 }
+
+#[test]
+fn what_two_ranks_accumulate_adds_up_to_one_ranks() {
+    let model = model(Kind::Double);
+    let blocks = [0, 2];
+    let sketch = GradientMode::Sketch { rank: 8, seed: 3 };
+    for mode in [GradientMode::Exact, sketch] {
+        let want = gram(&model, &blocks, mode);
+        let mut ranks: Vec<DomainGradients> = micro_batches()
+            .into_iter()
+            .map(|(tokens, targets, domains)| {
+                let mut taps = Taps::new(blocks.to_vec());
+                let mut gradients = DomainGradients::new(K, mode);
+                let _ = model.accumulate_gradients(&tokens, &targets, SCALE, Some(&mut taps));
+                gradients.accumulate(&mut taps, &domains, SCALE).unwrap();
+                gradients
+            })
+            .collect();
+        let mut other = ranks.pop().unwrap();
+        let mut one = ranks.pop().unwrap();
+        // The other rank's tensors in the order of the exchange; of domain 0, which it has not, it gives zeros.
+        let mut theirs = Vec::new();
+        let all: [f64; K] = [2.0, 2.0, 0.0, 3.0];
+        let note = |tensor: &mut Tensor, theirs: &mut Vec<Tensor>| {
+            if theirs.is_empty() {
+                theirs.push(tensor.copy());
+                let squares = tensor.narrow(0, K as i64, K as i64);
+                *tensor = Tensor::cat(&[Tensor::from_slice(&all), squares], 0);
+            } else {
+                theirs.push(tensor.copy());
+            }
+        };
+        other
+            .reduce(|tensor| {
+                note(tensor, &mut theirs);
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+        let mut theirs = theirs.into_iter();
+        one.reduce(|tensor| {
+            let _ = tensor.g_add_(&theirs.next().unwrap());
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        assert!(theirs.next().is_none());
+        let got = one.finish();
+        let close = |got: &[f64], want: &[f64]| {
+            let size = want.iter().fold(0.0f64, |most, w| most.max(w.abs()));
+            let differs = got
+                .iter()
+                .zip(want)
+                .any(|(g, w)| (g - w).abs() > 1e-6 * size);
+            assert!(!differs, "{mode:?}: {got:?} {want:?}");
+        };
+        close(&got.products, &want.products);
+        close(&got.sequence_squares, &want.sequence_squares);
+    }
+}

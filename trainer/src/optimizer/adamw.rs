@@ -1,11 +1,12 @@
 //! AdamW over named parameters, in place, with one scratch buffer for all of them.
 //!
 //! In: leaf tensors whose gradients a backward pass has filled. Out: the tensors moved by one step.
-//! Always holds: the moments have the parameter's shape, kind and device; a parameter without a
-//! gradient is not touched. Leaves non-finite gradients to the caller, who sees their norm
+//! Always holds: the moments have the parameter's kind and device; a parameter without a gradient is not touched,
+//! nor is what lies outside this optimizer's share of it. Leaves non-finite gradients to the caller, who sees their norm
 //! ([`super::clip_gradient_norm`]) before the step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor, no_grad};
@@ -137,8 +138,26 @@ impl AdamWConfig {
 
 struct Slot {
     parameter: Parameter,
+    /// The elements, flat, that this optimizer moves: all, or the share of this rank.
+    elements: Range<i64>,
+    /// Of those elements.
     first_moment: Tensor,
     second_moment: Tensor,
+}
+
+impl Slot {
+    /// Names and values of both moments in a state.
+    fn moments(&self) -> [(String, &Tensor); 2] {
+        let name = &self.parameter.name;
+        [
+            (format!("{name}.first_moment"), &self.first_moment),
+            (format!("{name}.second_moment"), &self.second_moment),
+        ]
+    }
+
+    fn length(&self) -> i64 {
+        self.elements.end - self.elements.start
+    }
 }
 
 /// Adam with decoupled weight decay.
@@ -171,12 +190,34 @@ const CPU_BLOCK: i64 = 1 << 16;
 impl AdamW {
     /// An optimizer with zero moments over shallow clones of the parameters.
     pub fn new(parameters: Vec<Parameter>, config: AdamWConfig) -> Self {
+        let whole = |parameter: &Parameter| 0..parameter.tensor.numel() as i64;
+        let elements = parameters.iter().map(whole).collect();
+        Self::sharded(parameters, elements, config)
+    }
+
+    /// As [`AdamW::new`], with the state of some elements of each parameter only, which alone it moves; they are
+    /// counted in the flat parameter.
+    ///
+    /// # Panics
+    /// If there is not one range for each parameter, or one reaches beyond it.
+    pub fn sharded(
+        parameters: Vec<Parameter>,
+        elements: Vec<Range<i64>>,
+        config: AdamWConfig,
+    ) -> Self {
+        assert_eq!(parameters.len(), elements.len(), "one range a parameter");
         let slots = parameters
             .into_iter()
-            .map(|parameter| Slot {
-                first_moment: parameter.tensor.detach().zeros_like(),
-                second_moment: parameter.tensor.detach().zeros_like(),
-                parameter,
+            .zip(elements)
+            .map(|(parameter, elements)| {
+                let flat = parameter.tensor.detach().view(-1);
+                let zeros = || narrow(&flat, &elements).zeros_like();
+                Slot {
+                    first_moment: zeros(),
+                    second_moment: zeros(),
+                    elements,
+                    parameter,
+                }
             })
             .collect();
         Self {
@@ -207,8 +248,11 @@ impl AdamW {
                 if !gradient.defined() {
                     continue;
                 }
-                let weights = slot.parameter.tensor.detach();
-                let length = weights.numel() as i64;
+                let length = slot.length();
+                if length == 0 {
+                    continue;
+                }
+                let weights = narrow(&slot.parameter.tensor.detach().view(-1), &slot.elements);
                 let block = match weights.device() {
                     Device::Cpu => CPU_BLOCK.min(length),
                     _ => length,
@@ -227,10 +271,10 @@ impl AdamW {
                     1.0
                 };
                 let mut flat = [
-                    weights.view(-1),
-                    gradient.reshape(-1),
-                    slot.first_moment.view(-1),
-                    slot.second_moment.view(-1),
+                    weights,
+                    narrow(&gradient.reshape(-1), &slot.elements),
+                    slot.first_moment.shallow_clone(),
+                    slot.second_moment.shallow_clone(),
                 ];
                 if block == length {
                     coefficients.apply(&mut flat, &scratch.narrow(0, 0, length), decay);
@@ -254,19 +298,19 @@ impl AdamW {
 
     /// The state by name: `step` (i64, one element), and `<parameter>.first_moment` and
     /// `<parameter>.second_moment`, which share storage with the optimizer: write or copy them
-    /// before the next step.
+    /// before the next step. Of a sharded optimizer the moments are flat, of its elements only.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         let mut state = vec![("step".to_owned(), Tensor::from_slice(&[self.steps]))];
         for slot in &self.slots {
-            let name = &slot.parameter.name;
-            state.push((
-                format!("{name}.first_moment"),
-                slot.first_moment.shallow_clone(),
-            ));
-            state.push((
-                format!("{name}.second_moment"),
-                slot.second_moment.shallow_clone(),
-            ));
+            for (name, moment) in slot.moments() {
+                let whole = slot.length() == slot.parameter.tensor.numel() as i64;
+                let moment = if whole {
+                    moment.view(slot.parameter.tensor.size().as_slice())
+                } else {
+                    moment.shallow_clone()
+                };
+                state.push((name, moment));
+            }
         }
         state
     }
@@ -277,61 +321,75 @@ impl AdamW {
     /// # Errors
     /// A missing, unknown or misshapen tensor; nothing is changed then.
     pub fn load_state(&mut self, state: &HashMap<String, Tensor>) -> Result<(), OptimizerError> {
-        let mut plan = Vec::with_capacity(2 * self.slots.len());
+        self.load_parts(
+            state.keys().map(String::as_str),
+            |name| state.get(name).map(Tensor::size),
+            |name, elements| match state.get(name) {
+                Some(tensor) => Ok(narrow(&tensor.reshape(-1), &elements)),
+                None => Err(OptimizerError::Missing {
+                    name: name.to_owned(),
+                }),
+            },
+        )
+    }
+
+    /// As [`AdamW::load_state`], from a state of whole parameters that is read part by part: `names` and `shape` say
+    /// what it holds, `part` gives some elements of one of its tensors, flat.
+    ///
+    /// # Errors
+    /// As [`AdamW::load_state`], and those of `part`, after which the state must not be used.
+    pub fn load_parts<'a, E: From<OptimizerError>>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+        shape: impl Fn(&str) -> Option<Vec<i64>>,
+        mut part: impl FnMut(&str, Range<i64>) -> Result<Tensor, E>,
+    ) -> Result<(), E> {
+        let mut known = HashSet::from(["step".to_owned()]);
         for slot in &self.slots {
-            let name = &slot.parameter.name;
-            for (suffix, own) in [
-                ("first_moment", &slot.first_moment),
-                ("second_moment", &slot.second_moment),
-            ] {
-                let name = format!("{name}.{suffix}");
-                let Some(tensor) = state.get(&name) else {
-                    return Err(OptimizerError::Missing { name });
+            let want = slot.parameter.tensor.size();
+            for (name, _) in slot.moments() {
+                match shape(&name) {
+                    None => return Err(OptimizerError::Missing { name }.into()),
+                    Some(got) if got != want => {
+                        return Err(OptimizerError::Shape { name, got, want }.into());
+                    }
+                    Some(_) => known.insert(name),
                 };
-                if tensor.size() != own.size() {
-                    return Err(OptimizerError::Shape {
-                        name,
-                        got: tensor.size(),
-                        want: own.size(),
-                    });
-                }
-                plan.push((name, own.shallow_clone(), tensor));
             }
         }
-        let Some(step) = state.get("step") else {
+        let Some(step) = shape("step") else {
             return Err(OptimizerError::Missing {
                 name: "step".to_owned(),
-            });
+            }
+            .into());
         };
-        if step.numel() != 1 || step.kind() != Kind::Int64 {
-            return Err(OptimizerError::StepCount);
+        if step.iter().product::<i64>() != 1 {
+            return Err(OptimizerError::StepCount.into());
         }
-        let steps = step.view(-1).int64_value(&[0]);
-        if steps < 0 {
-            return Err(OptimizerError::StepCount);
+        if let Some(name) = names.filter(|name| !known.contains(*name)).min() {
+            return Err(OptimizerError::Unknown {
+                name: name.to_owned(),
+            }
+            .into());
         }
-        if state.len() != plan.len() + 1 {
-            let known: std::collections::HashSet<&str> =
-                plan.iter().map(|(name, ..)| name.as_str()).collect();
-            let mut unknown: Vec<&String> = state
-                .keys()
-                .filter(|name| *name != "step" && !known.contains(name.as_str()))
-                .collect();
-            unknown.sort();
-            if let Some(name) = unknown.first() {
-                return Err(OptimizerError::Unknown {
-                    name: (*name).clone(),
-                });
+        let step = part("step", 0..1)?;
+        if step.kind() != Kind::Int64 || step.int64_value(&[0]) < 0 {
+            return Err(OptimizerError::StepCount.into());
+        }
+        for slot in &self.slots {
+            for (name, moment) in slot.moments() {
+                let tensor = part(&name, slot.elements.clone())?;
+                no_grad(|| moment.shallow_clone().copy_(&tensor));
             }
         }
-        no_grad(|| {
-            for (_, mut own, tensor) in plan {
-                own.copy_(tensor);
-            }
-        });
-        self.steps = steps;
+        self.steps = step.int64_value(&[0]);
         Ok(())
     }
+}
+
+/// Some elements of a flat tensor.
+fn narrow(flat: &Tensor, elements: &Range<i64>) -> Tensor {
+    flat.narrow(0, elements.start, elements.end - elements.start)
 }
 
 /// The numbers of one step that are the same for all parameters.

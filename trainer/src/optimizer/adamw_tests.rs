@@ -193,3 +193,44 @@ fn settings_out_of_range_are_named() {
     );
     assert!(AdamWConfig::default().validate().is_ok());
 }
+
+#[test]
+fn shares_of_an_optimizer_move_and_restore_what_the_whole_one_does() {
+    let length = CPU_BLOCK + 75;
+    let options = (Kind::Float, Device::Cpu);
+    let start = Tensor::arange(length, options).sin().view([7, -1]);
+    let gradient = Tensor::arange(length, options).cos().view([7, -1]);
+    let config = AdamWConfig::default();
+    let whole = parameter("w", &start, true);
+    let shared = parameter("w", &start, true);
+    let mut one = AdamW::new(vec![whole.shallow_clone()], config);
+    let cuts = [0, 5, 5, CPU_BLOCK + 70, length];
+    let shares = |cuts: &[i64]| -> Vec<AdamW> {
+        cuts.windows(2)
+            .map(|cut| {
+                let elements = std::iter::once(cut[0]..cut[1]).collect();
+                AdamW::sharded(vec![shared.shallow_clone()], elements, config)
+            })
+            .collect()
+    };
+    let mut many = shares(&cuts);
+    for parameter in [&whole, &shared] {
+        give_gradient(parameter, &gradient);
+    }
+    for rate in [0.1, 0.05] {
+        one.step(rate);
+        many.iter_mut().for_each(|share| share.step(rate));
+    }
+    // Vector kernels round the elements at the edges of a share in another way.
+    let same = || assert!(whole.tensor.allclose(&shared.tensor, 1e-6, 1e-7, false));
+    same();
+    // Other shares go on from the state of the whole.
+    let saved: HashMap<String, Tensor> = one.state().into_iter().collect();
+    let mut others = shares(&[0, length / 2, length]);
+    for share in &mut others {
+        share.load_state(&saved).unwrap();
+    }
+    one.step(0.02);
+    others.iter_mut().for_each(|share| share.step(0.02));
+    same();
+}

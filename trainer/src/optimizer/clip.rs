@@ -7,18 +7,43 @@ use super::Parameter;
 /// The L2 norm of all gradients taken as one vector; 0 without gradients.
 pub fn gradient_norm(parameters: &[Parameter]) -> f64 {
     no_grad(|| {
-        let norms: Vec<Tensor> = parameters
+        let gradients = parameters.iter().map(|parameter| parameter.tensor.grad());
+        let defined: Vec<Tensor> = gradients.filter(Tensor::defined).collect();
+        norm(&defined)
+    })
+}
+
+/// The L2 norm of all tensors taken as one vector; 0 without any.
+pub fn norm(tensors: &[Tensor]) -> f64 {
+    no_grad(|| {
+        let norms: Vec<Tensor> = tensors
             .iter()
-            .map(|parameter| parameter.tensor.grad())
-            .filter(Tensor::defined)
-            .map(|gradient| gradient.norm().to_kind(Kind::Float))
+            .map(|tensor| tensor.norm().to_kind(Kind::Float))
             .collect();
         if norms.is_empty() {
             return 0.0;
         }
-        // One transfer from the device for all parameters.
+        // One transfer from the device for all tensors.
         Tensor::stack(&norms, 0).norm().double_value(&[])
     })
+}
+
+/// What gradients of this global norm are multiplied by, so that it is at most `max_norm`; `None` where they are left
+/// as they are.
+fn clip_factor(norm: f64, max_norm: f64) -> Option<f64> {
+    let factor = max_norm / (norm + 1e-6);
+    (norm.is_finite() && factor < 1.0).then_some(factor)
+}
+
+/// Clips parts of the gradients by the global norm of all of them, as [`clip_gradient_norm`] does.
+pub fn clip_parts(parts: &[Tensor], norm: f64, max_norm: f64) {
+    if let Some(factor) = clip_factor(norm, max_norm) {
+        no_grad(|| {
+            for part in parts {
+                let _ = part.shallow_clone().multiply_scalar_(factor);
+            }
+        });
+    }
 }
 
 /// Scales all gradients so that their global norm is at most `max_norm`, and returns the norm they
@@ -29,8 +54,7 @@ pub fn gradient_norm(parameters: &[Parameter]) -> f64 {
 /// PyTorch's `clip_grad_norm_`.
 pub fn clip_gradient_norm(parameters: &[Parameter], max_norm: f64) -> f64 {
     let norm = gradient_norm(parameters);
-    let factor = max_norm / (norm + 1e-6);
-    if norm.is_finite() && factor < 1.0 {
+    if let Some(factor) = clip_factor(norm, max_norm) {
         no_grad(|| {
             for parameter in parameters {
                 let mut gradient = parameter.tensor.grad();

@@ -85,7 +85,7 @@ impl Checkpoints {
         step: u64,
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
-        let name = format!("{PREFIX}{step:08}");
+        let name = checkpoint_name(step);
         let staging = self.folder.join(format!(".{name}.partial"));
         let target = self.folder.join(name);
         fresh_folder(&staging).map_err(CheckpointError::from)?;
@@ -187,6 +187,11 @@ impl Checkpoints {
 pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
     let name = checkpoint.file_name()?.to_str()?;
     name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// Name of the folder of the checkpoint after `step` steps.
+pub fn checkpoint_name(step: u64) -> String {
+    format!("{PREFIX}{step:08}")
 }
 
 /// Checks that every file of a checkpoint is there and as it was written.

@@ -16,6 +16,7 @@ use thiserror::Error;
 use super::optimizer_section::OptimizerSection;
 use super::overrides;
 use super::preset_values;
+use crate::distributed::DistributedSection;
 use crate::gradients::{GradientMode, LayerChoice};
 use crate::model::ModelSettings;
 use crate::reward::RewardConfig;
@@ -85,6 +86,8 @@ pub struct RunConfig {
     pub reward: RewardConfig,
     /// The policy.
     pub scheduler: SchedulerConfig,
+    /// How long ranks wait for one another.
+    pub distributed: DistributedSection,
 }
 
 /// More than any machine has cores; libtorch starts them all at its first product.
@@ -352,6 +355,11 @@ impl RunConfig {
             ),
             ("checkpoint.interval_steps", self.checkpoint.interval_steps),
             ("checkpoint.keep", self.checkpoint.keep as u64),
+            ("distributed.join_seconds", self.distributed.join_seconds),
+            (
+                "distributed.operation_seconds",
+                self.distributed.operation_seconds,
+            ),
         ] {
             if value == 0 {
                 return fail(key, "must be at least 1".into());

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::checkpoint::CheckpointError;
 use super::config::ConfigError;
+use crate::distributed::GroupError;
 use crate::evaluation::EvaluationError;
 use crate::gradients::{GradientError, NormError};
 use crate::model::ModelError;
@@ -151,6 +152,9 @@ pub enum RunError {
         /// Where the state is.
         checkpoint: PathBuf,
     },
+    /// The other ranks.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The tensor library failed.
     #[error("tensor library: {0}")]
     Tensor(#[from] tch::TchError),

@@ -81,7 +81,12 @@ impl RunFolder {
 
     /// The folder of the checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        Self::checkpoints_in(&self.path)
+    }
+
+    /// The folder of the checkpoints in a run's folder that another rank has locked.
+    pub fn checkpoints_in(path: &Path) -> PathBuf {
+        path.join("checkpoints")
     }
 
     /// A file or folder of a run that is here already; `None` if no run was started here.

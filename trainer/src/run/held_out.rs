@@ -7,12 +7,14 @@ use hds_loader::{EvaluationSequences, Index, LoaderError, Split};
 
 use super::config::RunConfig;
 use super::error::RunError;
+use crate::distributed::Group;
 use crate::evaluation::{HeldOutLoss, Window, evaluate};
 use crate::model::Model;
 
 /// Held-out sequences of every domain.
 pub struct HeldOut {
     domains: Vec<EvaluationSequences>,
+    sequence_length: usize,
     batch_size: usize,
 }
 
@@ -31,35 +33,36 @@ impl HeldOut {
             .collect::<Result<_, LoaderError>>()?;
         Ok(Self {
             domains,
+            sequence_length: length,
             batch_size: config.evaluation_batch_size(),
         })
     }
 
-    /// Mean loss of each domain.
+    /// Mean loss of each domain; every rank takes its share of the batches, and has the same outcome.
     ///
     /// # Errors
-    /// If a sequence cannot be read or the model cannot take it.
-    pub fn evaluate(&self, model: &Model) -> Result<HeldOutLoss, RunError> {
-        let windows = self
-            .domains
-            .iter()
+    /// If a sequence cannot be read, the model cannot take it, or a rank is lost.
+    pub fn evaluate(&self, model: &Model, group: &Group) -> Result<HeldOutLoss, RunError> {
+        let all = self.domains.iter().enumerate().flat_map(|(domain, found)| {
+            let places = 0..found.len();
+            places.map(move |place| (domain, place))
+        });
+        // Whole batches, the same ones for any number of ranks.
+        let mine = all
             .enumerate()
-            .flat_map(|(domain, sequences)| {
+            .filter(|(number, _)| number / self.batch_size.max(1) % group.world() == group.rank())
+            .map(|(_, (domain, place))| {
+                let mut tokens = vec![0; self.sequence_length + 1];
+                self.domains[domain].read(place, &mut tokens)?;
                 // Domains are at most 4096.
                 let domain = hds::DomainId(domain as u16);
-                sequences.clone().map(move |sequence| {
-                    sequence.map(|s| Window {
-                        domain,
-                        tokens: s.tokens,
-                    })
-                })
+                Ok(Window { domain, tokens })
             });
-        Ok(evaluate(
-            model,
-            windows,
-            self.domains.len(),
-            self.batch_size,
-        )?)
+        let mut held_out = evaluate(model, mine, self.domains.len(), self.batch_size)?;
+        if !group.is_alone() {
+            share(&mut held_out, group)?;
+        }
+        Ok(held_out)
     }
 
     /// Domains without a held-out sequence.
@@ -70,4 +73,20 @@ impl HeldOut {
             .map(|(id, _)| hds::DomainId(id))
             .collect()
     }
+}
+
+/// Joins the means of all ranks.
+fn share(held_out: &mut HeldOutLoss, group: &Group) -> Result<(), RunError> {
+    let counts = held_out.tokens.iter().map(|&tokens| tokens as f64);
+    let sums = held_out.losses.iter().zip(counts.clone());
+    let sums = sums.map(|(loss, tokens)| loss.map_or(0.0, |loss| loss * tokens));
+    let mut numbers: Vec<f64> = sums.chain(counts).collect();
+    group.sum_numbers(&mut numbers)?;
+    let (sums, counts) = numbers.split_at(held_out.losses.len());
+    let means = sums.iter().zip(counts);
+    held_out.losses = means
+        .map(|(sum, &tokens)| (tokens > 0.0).then(|| sum / tokens))
+        .collect();
+    held_out.tokens = counts.iter().map(|&tokens| tokens as u64).collect();
+    Ok(())
 }

@@ -11,6 +11,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    quiet: bool,
     total: u64,
     started: Instant,
     first_step: u64,
@@ -18,9 +19,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a run of `total` steps that goes on after `done`.
-    pub fn new(total: u64, done: u64) -> Self {
-        let terminal = std::io::stderr().is_terminal();
+    /// For a run of `total` steps that goes on after `done`; one that is `quiet` shows nothing.
+    pub fn new(total: u64, done: u64, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !quiet;
         let target = if terminal {
             ProgressDrawTarget::stderr()
         } else {
@@ -36,6 +37,7 @@ impl Progress {
         Self {
             bar,
             terminal,
+            quiet,
             total,
             started: Instant::now(),
             first_step: done,
@@ -45,6 +47,9 @@ impl Progress {
 
     /// Shows the state after `done` steps.
     pub fn step(&mut self, done: u64, message: impl FnOnce() -> String) {
+        if self.quiet {
+            return;
+        }
         if self.terminal {
             self.bar.set_message(message());
             self.bar.set_position(done);
@@ -72,7 +77,7 @@ impl Progress {
     pub fn line(&self, text: &str) {
         if self.terminal {
             self.bar.println(text)
-        } else {
+        } else if !self.quiet {
             hds::note!("{text}")
         }
     }

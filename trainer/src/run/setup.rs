@@ -14,11 +14,12 @@ use super::checkpoint::CheckpointError;
 use super::config::{ConfigError, RunConfig, RunSection};
 use super::error::RunError;
 use super::folder::RunFolder;
+use crate::distributed::Group;
 use crate::model::Model;
-use crate::scheduler::{Policy, RunFacts};
+use crate::scheduler::RunFacts;
 
 /// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 8] = [
+const MAY_DIFFER: [&str; 10] = [
     "run.device",
     "run.threads",
     "run.max_bad_steps",
@@ -27,6 +28,8 @@ const MAY_DIFFER: [&str; 8] = [
     "data.access",
     "checkpoint.interval_steps",
     "checkpoint.keep",
+    "distributed.join_seconds",
+    "distributed.operation_seconds",
 ];
 
 /// Refuses to go on where every checkpoint is damaged.
@@ -42,23 +45,26 @@ pub fn refuse_damaged(damaged: Vec<CheckpointError>) -> Result<(), RunError> {
     Err(RunError::AllDamaged { newest, older })
 }
 
-/// Sets threads and finds the device.
+/// Sets threads and finds the device: this rank's share of the machine's cores, its own GPU.
 ///
 /// # Errors
 /// If the device has an unknown name or is not there.
-pub fn prepare_device(run: &RunSection) -> Result<Device, RunError> {
+pub fn prepare_device(run: &RunSection, group: &Group) -> Result<Device, RunError> {
     let fail = |reason: &str| RunError::Device {
         device: run.device.clone(),
         reason: reason.into(),
     };
     let threads = match run.threads {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get().try_into().unwrap_or(1)),
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            (cores / group.local_world()).clamp(1, 1024) as i32
+        }
         n => i32::try_from(n).map_err(|_| fail("run.threads is too large"))?,
     };
     tch::set_num_threads(threads);
     let number = match run.device.as_str() {
         "cpu" => return Ok(Device::Cpu),
-        "cuda" => 0,
+        "cuda" => group.local_rank(),
         other => other
             .strip_prefix("cuda:")
             .and_then(|n| n.parse().ok())
@@ -166,7 +172,7 @@ pub fn mixture(
     mut weights: Vec<f64>,
     domains: &DomainSet,
     readable: &[bool],
-    policy: &dyn Policy,
+    policy: &str,
     step: u64,
 ) -> Result<Mixture, RunError> {
     let mut moved = false;
@@ -185,7 +191,7 @@ pub fn mixture(
     exact
         .or_else(|_| Mixture::normalized(weights, domains))
         .map_err(|source| RunError::Weights {
-            policy: policy.name().to_owned(),
+            policy: policy.to_owned(),
             step,
             source,
         })
@@ -207,14 +213,6 @@ pub fn write_config(folder: &RunFolder, config: &RunConfig) -> Result<(), RunErr
 /// If it cannot be read, or another key differs.
 pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     let saved = RunConfig::load(path, &[])?;
-    let as_table = |c: &RunConfig| {
-        c.to_toml().and_then(|text| {
-            toml::from_str::<toml::Table>(&text).map_err(|source| ConfigError::Syntax {
-                path: path.to_owned(),
-                source: Box::new(source),
-            })
-        })
-    };
     let mut differences = Vec::new();
     compare(&as_table(&saved)?, &as_table(config)?, "", &mut differences);
     match differences
@@ -234,7 +232,19 @@ pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     }
 }
 
-fn compare(
+/// A configuration as a table.
+///
+/// # Errors
+/// If a value cannot be written as TOML (a bug of ours).
+pub fn as_table(config: &RunConfig) -> Result<toml::Table, ConfigError> {
+    toml::from_str(&config.to_toml()?).map_err(|source| ConfigError::Syntax {
+        path: "(resolved)".into(),
+        source: Box::new(source),
+    })
+}
+
+/// Puts what differs between two tables into `differences`: dotted key, value in `saved`, value in `now`.
+pub fn compare(
     saved: &toml::Table,
     now: &toml::Table,
     prefix: &str,
@@ -268,13 +278,19 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn note_event(folder: &RunFolder, step: u64, resumed: Option<&Path>) -> Result<(), FileError> {
+pub fn note_event(
+    folder: &RunFolder,
+    step: u64,
+    resumed: bool,
+    ranks: usize,
+) -> Result<(), FileError> {
     let path = folder.events();
     let seconds = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
-    let kind = if resumed.is_some() { "resume" } else { "start" };
-    let line = serde_json::json!({"kind": kind, "step": step, "unix_seconds": seconds});
+    let kind = if resumed { "resume" } else { "start" };
+    let line =
+        serde_json::json!({"kind": kind, "step": step, "unix_seconds": seconds, "ranks": ranks});
     fs::File::options()
         .create(true)
         .append(true)

@@ -3,7 +3,8 @@
 //! In: a batch, the model and its optimizer. Out: the model changed, and a [`StepOutcome`] of plain
 //! numbers. Always holds: a step whose loss or gradient is not finite changes nothing; per-sequence
 //! losses are means over the sequence's L tokens, and the batch loss is their mean, so that gradient
-//! accumulation gives the same gradient as one pass.
+//! accumulation gives the same gradient as one pass. Each rank of a group reads its own rows of the batch; the outcome
+//! is the whole batch's, the same on all ranks but for `gram`, which is rank 0's.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,10 @@ use hds_loader::Batch;
 use tch::{Device, Kind, Tensor};
 
 use super::error::RunError;
+use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::{Model, Taps};
-use crate::optimizer::{AdamW, Parameter, clip_gradient_norm};
+use crate::optimizer::{AdamW, Parameter, clip_gradient_norm, clip_parts, norm};
 use crate::signals::{Gram, StepSignals};
 
 /// What is needed of the run besides the model.
@@ -40,8 +42,8 @@ pub struct Watch {
 pub struct StepOutcome {
     /// Mean loss of the batch, nats per token.
     pub loss: f64,
-    /// Mean loss of each sequence; length B.
-    pub sequence_losses: Vec<f64>,
+    /// The sequences of the whole batch; length B.
+    pub sequences: Sequences,
     /// Global gradient norm before clipping.
     pub gradient_norm: f64,
     /// Whether the update was left out.
@@ -56,14 +58,49 @@ pub struct StepOutcome {
     pub signals_time: Duration,
 }
 
+/// What is known of each sequence of a batch; vectors of length B.
+pub struct Sequences {
+    /// Mean loss, nats per token.
+    pub losses: Vec<f64>,
+    /// Domain.
+    pub domains: Vec<usize>,
+    /// MTLD.
+    pub mtld: Vec<f64>,
+}
+
+impl Sequences {
+    /// The whole batch's, from this rank's rows and those of the others.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    fn gather(batch: &Batch, losses: &[f64], group: &Group) -> Result<Self, RunError> {
+        let all = batch.global_samples.iter().sum::<u64>() as usize;
+        // Whatever is not of this rank is 0, so that a sum puts all in their places, bit for bit.
+        let mut numbers = vec![0.0; 3 * all];
+        for (row, slot) in batch.slots.clone().enumerate() {
+            numbers[slot] = losses[row];
+            numbers[all + slot] = batch.domains[row].index() as f64;
+            numbers[2 * all + slot] = f64::from(batch.mtld[row]);
+        }
+        group.sum_numbers(&mut numbers)?;
+        let mtld = numbers.split_off(2 * all);
+        let domains = numbers.split_off(all);
+        Ok(Self {
+            losses: numbers,
+            domains: domains.into_iter().map(|domain| domain as usize).collect(),
+            mtld,
+        })
+    }
+}
+
 impl StepOutcome {
     /// What it showed of each of `domains` domains, in a run of `total_steps`.
     pub fn signals(&self, batch: &Batch, domains: usize, total_steps: u64) -> StepSignals {
         let mut sums = vec![(0.0, 0.0, 0u64); domains];
-        for (row, domain) in batch.domains.iter().enumerate() {
-            let sum = &mut sums[domain.index()];
-            sum.0 += self.sequence_losses[row];
-            sum.1 += f64::from(batch.mtld[row]);
+        for (row, &domain) in self.sequences.domains.iter().enumerate() {
+            let sum = &mut sums[domain];
+            sum.0 += self.sequences.losses[row];
+            sum.1 += self.sequences.mtld[row];
             sum.2 += 1;
         }
         let mean = |value: f64, n: u64| (n > 0 && value.is_finite()).then(|| value / n as f64);
@@ -81,34 +118,48 @@ impl StepOutcome {
     }
 }
 
-/// Runs one step.
+/// What a step changes.
+pub struct Learner<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its parameters.
+    pub parameters: &'a [Parameter],
+    /// Their optimizer, with this rank's share of the states.
+    pub optimizer: &'a mut AdamW,
+    /// Who owns which part of them.
+    pub shares: &'a mut Shares,
+}
+
+/// Runs one step; every rank of the group calls it.
 ///
 /// # Errors
-/// If the tensor library fails, or a token's id is not in the model's vocabulary.
+/// If the tensor library fails, a token's id is not in the model's vocabulary, or a rank is lost.
 pub fn run_step(
-    model: &Model,
-    parameters: &[Parameter],
-    optimizer: &mut AdamW,
+    learner: &mut Learner<'_>,
     batch: &Batch,
     watch: &mut Watch,
     settings: &StepSettings,
+    group: &Group,
 ) -> Result<StepOutcome, RunError> {
     let length = batch.sequence_length;
-    let rows = batch.domains.len();
-    let passes = rows / settings.micro_batch_size;
-    let mut losses_b = Vec::with_capacity(passes);
+    let rows = batch.rows();
+    let all = batch.global_samples.iter().sum::<u64>();
+    let mut losses_b = Vec::new();
     let mut signals_time = Duration::ZERO;
     let mut host = vec![0i64; settings.micro_batch_size * (length + 1)];
-    optimizer.zero_gradients();
-    for pass in 0..passes {
-        let range = pass * settings.micro_batch_size..(pass + 1) * settings.micro_batch_size;
-        batch.copy_tokens_i64(range.clone(), &mut host);
-        let (inputs_bl, targets_bl) = model.batch(&host, settings.micro_batch_size)?;
+    learner.optimizer.zero_gradients();
+    for first in (0..rows).step_by(settings.micro_batch_size) {
+        // Where the ranks do not share the batch evenly, a rank's last pass is smaller.
+        let range = first..(first + settings.micro_batch_size).min(rows);
+        let host = &mut host[..range.len() * (length + 1)];
+        batch.copy_tokens_i64(range.clone(), host);
+        let (inputs_bl, targets_bl) = learner.model.batch(host, range.len())?;
         let mut taps = watch
             .gradients
             .is_some()
             .then(|| Taps::new(watch.blocks.clone()));
-        let scale = 1.0 / rows as f64;
+        let scale = 1.0 / all as f64;
+        let model = learner.model;
         let nll_b = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, taps.as_mut());
         if let (Some(gradients), Some(taps)) = (&mut watch.gradients, &mut taps) {
             let start = Instant::now();
@@ -117,9 +168,11 @@ pub fn run_step(
         }
         losses_b.push(nll_b.to_device(Device::Cpu).to_kind(Kind::Double));
     }
-    let losses: Vec<f64> = Vec::try_from(Tensor::cat(&losses_b, 0))?;
-    let loss = losses.iter().sum::<f64>() / rows as f64;
-    let gradient_norm = clip_gradient_norm(parameters, settings.gradient_clip);
+    let own: Vec<f64> = Vec::try_from(Tensor::cat(&losses_b, 0))?;
+    let sequences = Sequences::gather(batch, &own, group)?;
+    let loss = sequences.losses.iter().sum::<f64>() / all as f64;
+    let gradient_norm = reduce_and_clip(learner, settings.gradient_clip, group)?;
+    // Both numbers are the same on all ranks, and so is what comes of them.
     let skipped = !(loss.is_finite() && gradient_norm.is_finite());
     let start = Instant::now();
     let weight_norms = watch.norms.norms();
@@ -127,16 +180,18 @@ pub fn run_step(
     watch.norms.before_update();
     signals_time += start.elapsed();
     if !skipped {
-        optimizer.step(settings.learning_rate);
+        learner.optimizer.step(settings.learning_rate);
+        if !group.is_alone() {
+            learner.shares.gather_weights(learner.parameters, group)?;
+        }
     }
     let start = Instant::now();
     watch.norms.after_update();
-    let gram = watch.gradients.as_mut().map(DomainGradients::finish);
-    let gram = gram.filter(|g| g.products.iter().all(|p| p.is_finite()));
+    let gram = domain_products(watch, group)?;
     signals_time += start.elapsed();
     Ok(StepOutcome {
         loss,
-        sequence_losses: losses,
+        sequences,
         gradient_norm,
         skipped,
         gram,
@@ -144,4 +199,38 @@ pub fn run_step(
         weight_change_norms,
         signals_time,
     })
+}
+
+/// Sums the gradients over all ranks and clips them; gives the norm that they had.
+fn reduce_and_clip(
+    learner: &mut Learner<'_>,
+    max_norm: f64,
+    group: &Group,
+) -> Result<f64, RunError> {
+    if group.is_alone() {
+        return Ok(clip_gradient_norm(learner.parameters, max_norm));
+    }
+    learner.shares.reduce_gradients(learner.parameters, group)?;
+    let own = learner.shares.own_gradients(learner.parameters);
+    let mut square = [norm(&own).powi(2)];
+    group.sum_numbers(&mut square)?;
+    let whole = square[0].sqrt();
+    clip_parts(&own, whole, max_norm);
+    Ok(whole)
+}
+
+/// The products of the domains' gradients over all ranks, on rank 0, where asked for and finite.
+fn domain_products(watch: &mut Watch, group: &Group) -> Result<Option<Gram>, RunError> {
+    let Some(gradients) = &mut watch.gradients else {
+        return Ok(None);
+    };
+    if !group.is_alone() {
+        gradients.reduce(|sums| group.sum(sums))?;
+    }
+    if !group.leads() {
+        gradients.reset();
+        return Ok(None);
+    }
+    let gram = gradients.finish();
+    Ok(Some(gram).filter(|g| g.products.iter().all(|p| p.is_finite())))
 }

@@ -1,38 +1,38 @@
 //! The run from its first step, or from a checkpoint, to its last.
 //!
-//! In: configuration, folder, whether to resume. Out: the run folder, and how it ended.
+//! In: configuration, folder, whether to resume, the ranks. Out: the run folder, and how it ended.
 //! The order of a step is fixed: batch under the weights in force → model update → signals → rewards
-//! → policy → weights of the next step → logs → evaluation → checkpoint.
+//! → policy → weights of the next step → logs → evaluation → checkpoint. Every rank goes through it; the policy, its
+//! rewards and the files are rank 0's alone.
+
+mod build;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
-use hds::weight_log::{Header, WeightLogWriter};
 use hds::{DomainSet, LiveWeights, Mixture, VersionedMixture};
-use hds_loader::{Index, Loader, LoaderConfig};
+use hds_loader::{Index, Loader};
 
-use super::checkpoint::Checkpoints;
+use super::checkpoint::checkpoint_name;
 use super::config::RunConfig;
 use super::error::RunError;
 use super::folder::RunFolder;
 use super::held_out::HeldOut;
 use super::interrupt::Interrupt;
-use super::metrics::{
-    EvaluationRecord, EvaluationTiming, MetricsLog, RunRecord, StepRecord, StepTiming,
-};
+use super::ledger::Ledger;
+use super::metrics::{EvaluationRecord, EvaluationTiming, RunRecord, StepRecord, StepTiming};
 use super::progress::Progress;
-use super::setup;
 use super::state::{self, RunState};
-use super::step::{StepSettings, Watch, run_step};
-use super::tensorboard::EventLog;
-use crate::gradients::{DomainGradients, WeightNorms};
+use super::step::{Learner, StepSettings, Watch, run_step};
+use super::{optimizer_file, setup};
+use crate::distributed::{Group, Shares};
 use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
 use crate::reward::RewardModel;
 use crate::scheduler::Policy;
-use crate::signals::{Observation, Rewards};
-use crate::tensors;
+use crate::signals::{Observation, Rewards, StepSignals};
 
 /// How a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,23 +57,26 @@ pub struct Outcome {
 /// A run, ready to go.
 pub struct Trainer {
     config: RunConfig,
-    folder: RunFolder,
-    checkpoints: Checkpoints,
+    out: PathBuf,
+    group: Rc<Group>,
+    /// The files; rank 0's.
+    ledger: Option<Ledger>,
+    index: Index,
     domains: DomainSet,
     readable: Vec<bool>,
     base: Mixture,
     model: Model,
     parameters: Vec<Parameter>,
     optimizer: AdamW,
+    shares: Shares,
     schedule: Schedule,
     live: LiveWeights,
     loader: Loader,
     watch: Watch,
     reward: RewardModel,
-    policy: Box<dyn Policy>,
+    /// Rank 0's.
+    policy: Option<Box<dyn Policy>>,
     held_out: HeldOut,
-    metrics: MetricsLog,
-    weight_log: WeightLogWriter,
     place: Place,
     /// The newest checkpoint of this run, by its steps.
     saved: Option<(u64, PathBuf)>,
@@ -89,165 +92,21 @@ struct Place {
     last_loss: f64,
 }
 
+/// What rank 0 made of a step.
+struct Decided {
+    mixture: Mixture,
+    rewards: Option<Rewards>,
+    diagnostics: BTreeMap<String, f64>,
+    signals: StepSignals,
+}
+
 impl Trainer {
-    /// Opens the index, builds or restores every part, and starts or continues the logs.
+    /// A run in one process; as [`Self::in_group`].
     ///
     /// # Errors
-    /// Whatever is wrong with configuration, index, folder or checkpoint.
+    /// As [`Self::in_group`].
     pub fn new(config: RunConfig, out: &Path, start: Start) -> Result<Self, RunError> {
-        let folder = RunFolder::open(out)?;
-        let used = folder.used();
-        if let (Start::New, Some(path)) = (start, &used) {
-            return Err(RunError::Used { path: path.clone() });
-        }
-        let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep);
-        let mut resumed = None;
-        if used.is_some() {
-            setup::check_same_run(&folder.config(), &config)?;
-            let (newest, damaged) = checkpoints.newest()?;
-            match &newest {
-                Some(_) => damaged.iter().for_each(|error| {
-                    hds::note!("warning: {error}; using the checkpoint before it")
-                }),
-                // Starting over would overwrite the logs of what may be days of training.
-                None => setup::refuse_damaged(damaged)?,
-            }
-            resumed = newest;
-        }
-        let device = setup::prepare_device(&config.run)?;
-        let index = Index::open_with(&config.data.index, config.data.access)?;
-        let domains = index.domains().clone();
-        let base = setup::base_weights(&config, &index)?;
-        let saved = resumed.as_deref().map(RunState::read).transpose()?;
-
-        let model = setup::model(&config, &index, device, resumed.as_deref())?;
-        let parameters = model.parameters();
-        let mut optimizer = AdamW::new(model.parameters(), config.optimizer.adamw());
-        let schedule = config.optimizer.schedule(config.run.steps);
-        let blocks = config
-            .signals
-            .layers
-            .resolve(model.config().num_hidden_layers as usize)?;
-        let facts = setup::run_facts(&config, &index, &base, &model, blocks.len(), device);
-        let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
-        let mut reward = RewardModel::new(config.reward.clone(), domains.len());
-        let mut watch = Watch {
-            norms: WeightNorms::new(model.output_projections(&blocks)),
-            gradients: policy
-                .wants_rewards()
-                .then(|| DomainGradients::new(domains.len(), config.signals.gradients)),
-            blocks,
-        };
-        if let (Some(checkpoint), Some(saved)) = (&resumed, &saved) {
-            let path = checkpoint.join("optimizer.safetensors");
-            optimizer.load_state(&tensors::read(&path, device)?)?;
-            policy.restore(&checkpoint.join("policy"))?;
-            reward.restore(&saved.reward)?;
-            watch.norms.restore(&saved.weight_change_norms)?;
-        }
-
-        let readable = setup::readable(&index, config.data.sequence_length);
-        let weights = match &saved {
-            Some(saved) => VersionedMixture {
-                version: saved.weights_version,
-                mixture: setup::mixture(
-                    saved.weights.clone(),
-                    &domains,
-                    &readable,
-                    &*policy,
-                    saved.step,
-                )?,
-            },
-            None => {
-                let initial = policy.initial();
-                VersionedMixture {
-                    version: 1,
-                    mixture: setup::mixture(initial, &domains, &readable, &*policy, 0)?,
-                }
-            }
-        };
-        let live = LiveWeights::resumed(weights);
-        let loader_config = LoaderConfig {
-            sequence_length: config.data.sequence_length,
-            batch_size: config.data.batch_size,
-            seed: config.run.seed,
-            minimum_per_domain: config.data.minimum_per_domain,
-            ..LoaderConfig::default()
-        };
-        let loader = match &saved {
-            Some(s) => Loader::resume(index.clone(), live.clone(), loader_config, &s.loader)?,
-            None => Loader::new(index.clone(), live.clone(), loader_config)?,
-        };
-        let held_out = HeldOut::new(&index, &config)?;
-        for domain in held_out.empty() {
-            hds::note!(
-                "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \
-                 (hds-index build --valid-fraction)",
-                domains.name(domain),
-                config.data.sequence_length
-            );
-        }
-
-        let header = Header::new(
-            domains.clone(),
-            index.fingerprint().to_string(),
-            config.run.seed,
-        );
-        let (mut metrics, weight_log, place) = match saved {
-            Some(saved) => {
-                // Both logs are cut back only once both are known to be this run's.
-                MetricsLog::check(&folder.metrics(), saved.metrics_bytes)?;
-                let weight_log = WeightLogWriter::resume(&folder.weights(), &header, saved.step)?;
-                weight_log.expect_version(saved.step, saved.weights_version)?;
-                let metrics = MetricsLog::resume(&folder.metrics(), saved.metrics_bytes)?;
-                let place = Place {
-                    step: saved.step,
-                    tokens: saved.tokens,
-                    updates: saved.updates,
-                    bad_steps: saved.bad_steps,
-                    last_loss: f64::NAN,
-                };
-                (metrics, weight_log, place)
-            }
-            None => {
-                setup::write_config(&folder, &config)?;
-                let metrics = MetricsLog::create(&folder.metrics())?;
-                let weight_log = WeightLogWriter::create(&folder.weights(), &header)?;
-                (metrics, weight_log, Place::default())
-            }
-        };
-        let kept = resumed.as_ref().map(|_| place.step);
-        EventLog::cut(&folder.tensorboard(), kept)?;
-        if config.run.tensorboard {
-            metrics.also_to_tensorboard(&folder.tensorboard(), place.step, domains.names())?;
-        }
-        let mut trainer = Self {
-            config,
-            folder,
-            checkpoints,
-            domains,
-            readable,
-            base,
-            model,
-            parameters,
-            optimizer,
-            schedule,
-            live,
-            loader,
-            watch,
-            reward,
-            policy,
-            held_out,
-            metrics,
-            weight_log,
-            saved: resumed.clone().map(|path| (place.step, path)),
-            place,
-        };
-        if resumed.is_none() {
-            trainer.write_run_record(&index)?;
-        }
-        setup::note_event(&trainer.folder, trainer.place.step, resumed.as_deref())?;
-        Ok(trainer)
+        Self::in_group(config, out, start, Rc::new(Group::alone()))
     }
 
     /// Trains until the last step, or until `interrupt` asks to end; saves either way.
@@ -256,11 +115,12 @@ impl Trainer {
     /// A failed part, or a loss that stays non-finite; what was saved stays.
     pub fn run(mut self, interrupt: &Interrupt) -> Result<Outcome, RunError> {
         let total = self.config.run.steps;
-        let mut progress = Progress::new(total, self.place.step);
+        let mut progress = Progress::new(total, self.place.step, !self.group.leads());
         if self.saved.is_none() {
             self.evaluate(&progress)?;
         }
-        while self.place.step < total && !interrupt.is_asked() {
+        // A signal to any rank stops all of them after the same step.
+        while self.place.step < total && !self.group.any(interrupt.is_asked())? {
             let seconds = self.step()?;
             let done = self.place.step;
             progress.step(done, || self.message(seconds));
@@ -297,6 +157,8 @@ impl Trainer {
         }
         let checkpoint = self.save()?;
         progress.finish();
+        // No rank says that it is done before the files are there.
+        self.group.wait()?;
         let steps = self.place.step;
         Ok(Outcome {
             steps,
@@ -310,7 +172,9 @@ impl Trainer {
         let start = Instant::now();
         let step = self.place.step;
         let in_force = self.live.read();
-        self.weight_log.record(step, &in_force)?;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.weight_log.record(step, &in_force)?;
+        }
         let batch = self.loader.next_batch()?;
         let learning_rate = self.schedule.at(step);
         let settings = StepSettings {
@@ -318,36 +182,23 @@ impl Trainer {
             gradient_clip: self.config.optimizer.gradient_clip,
             learning_rate,
         };
+        let mut learner = Learner {
+            model: &self.model,
+            parameters: &self.parameters,
+            optimizer: &mut self.optimizer,
+            shares: &mut self.shares,
+        };
         let outcome = run_step(
-            &self.model,
-            &self.parameters,
-            &mut self.optimizer,
+            &mut learner,
             &batch,
             &mut self.watch,
             &settings,
+            &self.group,
         )?;
         let scheduler_start = Instant::now();
         let signals = outcome.signals(&batch, self.domains.len(), self.config.run.steps);
-        let rewards = self
-            .watch
-            .gradients
-            .is_some()
-            .then(|| self.reward.rewards(&signals));
-        let observation = Observation {
-            weights: in_force.mixture.weights().to_vec(),
-            rewards: rewards
-                .clone()
-                .unwrap_or_else(|| Rewards::none(self.domains.len())),
-            signals,
-        };
-        let decision = self.policy.next(&observation)?;
-        let mixture = setup::mixture(
-            decision.weights,
-            &self.domains,
-            &self.readable,
-            &*self.policy,
-            step,
-        )?;
+        let decided = self.decide(&in_force, signals)?;
+        let mixture = self.next_mixture(decided.as_ref(), step)?;
         if mixture != in_force.mixture {
             self.live.publish(mixture);
         }
@@ -364,28 +215,77 @@ impl Trainer {
             self.place.updates += 1;
         }
         let seconds = start.elapsed().as_secs_f64();
-        let signals = &observation.signals;
-        self.metrics.write(&StepRecord {
-            step,
-            tokens: self.place.tokens,
-            loss: outcome.loss,
-            learning_rate,
-            gradient_norm: outcome.gradient_norm,
-            skipped: outcome.skipped,
-            weights_version: in_force.version,
-            weights: in_force.mixture.weights(),
-            samples: &signals.samples,
-            losses: &signals.losses,
-            mtld: &signals.mtld,
-            rewards: rewards.as_ref(),
-            policy: &decision.diagnostics,
-            timing: StepTiming {
-                step_seconds: seconds,
-                scheduler_seconds: scheduler_time.as_secs_f64(),
-                tokens_per_second: tokens as f64 / seconds,
-            },
-        })?;
+        if let (Some(ledger), Some(decided)) = (&mut self.ledger, &decided) {
+            ledger.metrics.write(&StepRecord {
+                step,
+                tokens: self.place.tokens,
+                loss: outcome.loss,
+                learning_rate,
+                gradient_norm: outcome.gradient_norm,
+                skipped: outcome.skipped,
+                weights_version: in_force.version,
+                weights: in_force.mixture.weights(),
+                samples: &decided.signals.samples,
+                losses: &decided.signals.losses,
+                mtld: &decided.signals.mtld,
+                rewards: decided.rewards.as_ref(),
+                policy: &decided.diagnostics,
+                timing: StepTiming {
+                    step_seconds: seconds,
+                    scheduler_seconds: scheduler_time.as_secs_f64(),
+                    tokens_per_second: tokens as f64 / seconds,
+                },
+            })?;
+        }
         Ok(seconds)
+    }
+
+    /// Rewards and policy, on rank 0.
+    fn decide(
+        &mut self,
+        in_force: &VersionedMixture,
+        signals: StepSignals,
+    ) -> Result<Option<Decided>, RunError> {
+        let Some(policy) = &mut self.policy else {
+            return Ok(None);
+        };
+        let step = signals.step;
+        let rewards = self
+            .watch
+            .gradients
+            .is_some()
+            .then(|| self.reward.rewards(&signals));
+        let observation = Observation {
+            weights: in_force.mixture.weights().to_vec(),
+            rewards: rewards
+                .clone()
+                .unwrap_or_else(|| Rewards::none(self.domains.len())),
+            signals,
+        };
+        let decision = policy.next(&observation)?;
+        let (domains, readable) = (&self.domains, &self.readable);
+        let mixture = setup::mixture(decision.weights, domains, readable, policy.name(), step)?;
+        Ok(Some(Decided {
+            mixture,
+            rewards,
+            diagnostics: decision.diagnostics,
+            signals: observation.signals,
+        }))
+    }
+
+    /// Rank 0's mixture on every rank.
+    fn next_mixture(&self, decided: Option<&Decided>, step: u64) -> Result<Mixture, RunError> {
+        let mut weights = match decided {
+            Some(decided) if self.group.is_alone() => return Ok(decided.mixture.clone()),
+            Some(decided) => decided.mixture.weights().to_vec(),
+            None => vec![0.0; self.domains.len()],
+        };
+        self.group.share_numbers(&mut weights)?;
+        Mixture::new(weights, &self.domains).map_err(|source| RunError::Weights {
+            policy: "of rank 0".to_owned(),
+            step,
+            source,
+        })
     }
 
     fn message(&self, seconds: f64) -> String {
@@ -401,10 +301,13 @@ impl Trainer {
 
     fn evaluate(&mut self, progress: &Progress) -> Result<(), RunError> {
         let start = Instant::now();
-        let held_out = self.held_out.evaluate(&self.model)?;
+        let held_out = self.held_out.evaluate(&self.model, &self.group)?;
+        let Some(ledger) = &mut self.ledger else {
+            return Ok(());
+        };
         let macro_perplexity = held_out.macro_perplexity();
         let base_perplexity = held_out.weighted_perplexity(self.base.weights());
-        self.metrics.write(&EvaluationRecord {
+        ledger.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,
             losses: &held_out.losses,
@@ -430,12 +333,20 @@ impl Trainer {
         {
             return Ok(path.clone());
         }
-        let config = self.folder.config();
+        let (optimizer, shares, group) = (&self.optimizer, &self.shares, &self.group);
+        let Some(ledger) = &mut self.ledger else {
+            optimizer_file::write(None, optimizer, shares, group)?;
+            let name = checkpoint_name(self.place.step);
+            let path = RunFolder::checkpoints_in(&self.out).join(name);
+            self.saved = Some((self.place.step, path.clone()));
+            return Ok(path);
+        };
+        let config = ledger.folder.config();
         if !config.exists() {
             return Err(RunError::Gone { path: config });
         }
-        let metrics_bytes = self.metrics.position()?;
-        self.weight_log.sync()?;
+        let metrics_bytes = ledger.metrics.position()?;
+        ledger.weight_log.sync()?;
         let weights = self.live.read();
         let state = RunState {
             version: state::FORMAT_VERSION,
@@ -450,18 +361,18 @@ impl Trainer {
             reward: self.reward.save()?,
             weight_change_norms: self.watch.norms.changes().to_vec(),
         };
-        let path = self
+        let path = ledger
             .checkpoints
             .save::<RunError>(self.place.step, |checkpoint| {
+                // First what the other ranks wait for.
+                let path = checkpoint.join("optimizer.safetensors");
+                optimizer_file::write(Some(&path), optimizer, shares, group)?;
                 setup::create_folder(&checkpoint.join("model"))?;
                 self.model.save_huggingface(&checkpoint.join("model"))?;
-                tensors::write(
-                    &checkpoint.join("optimizer.safetensors"),
-                    &self.optimizer.state(),
-                    &BTreeMap::new(),
-                )?;
                 setup::create_folder(&checkpoint.join("policy"))?;
-                self.policy.save(&checkpoint.join("policy"))?;
+                if let Some(policy) = &self.policy {
+                    policy.save(&checkpoint.join("policy"))?;
+                }
                 hds::durable::write_json(&RunState::path(checkpoint), &state)?;
                 Ok(())
             })?;
@@ -469,19 +380,22 @@ impl Trainer {
         Ok(path)
     }
 
-    fn write_run_record(&mut self, index: &Index) -> Result<(), RunError> {
-        self.metrics.write(&RunRecord {
+    fn write_run_record(&mut self) -> Result<(), RunError> {
+        let (Some(ledger), Some(policy)) = (&mut self.ledger, &self.policy) else {
+            return Ok(());
+        };
+        ledger.metrics.write(&RunRecord {
             domains: self.domains.names(),
-            policy: self.policy.name(),
-            preset: self.policy.preset(),
+            policy: policy.name(),
+            preset: policy.preset(),
             parameters: self.model.config().parameter_count(),
-            agent_parameters: self.policy.parameters(),
+            agent_parameters: policy.parameters(),
             sequence_length: self.config.data.sequence_length,
             batch_size: self.config.data.batch_size,
             total_steps: self.config.run.steps,
-            warmup_steps: self.policy.warmup_steps(),
+            warmup_steps: policy.warmup_steps(),
             base_weights: self.base.weights(),
-            index: index.fingerprint().to_string(),
+            index: self.index.fingerprint().to_string(),
             seed: self.config.run.seed,
         })?;
         Ok(())

@@ -12,6 +12,7 @@
 mod read;
 mod write;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use hds::durable::FileError;
@@ -20,7 +21,7 @@ use tch::{Kind, TchError};
 use thiserror::Error;
 
 pub use read::{TensorFile, read};
-pub use write::write;
+pub use write::{Planned, order, write, write_planned};
 
 /// The longest header that is read, as in the reference implementation.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -113,6 +114,18 @@ pub enum TensorFileError {
         path: PathBuf,
         /// The tensor.
         name: String,
+    },
+    /// Elements that a tensor does not have.
+    #[error("{path}: tensor `{name}`: elements {got:?} of {all}")]
+    Elements {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What was asked for.
+        got: Range<usize>,
+        /// How many it has.
+        all: usize,
     },
     /// Two tensors of one name, or the reserved name.
     #[error("{path}: cannot write two tensors named `{name}`, or one named `__metadata__`")]

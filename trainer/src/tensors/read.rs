@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use hds::durable::FileError;
@@ -105,6 +106,37 @@ impl TensorFile {
     /// # Errors
     /// A name that is not in the file, an element type not supported here, or a failing read.
     pub fn tensor(&mut self, name: &str, device: Device) -> Result<Tensor, TensorFileError> {
+        let (info, _) = self.find(name)?;
+        let shape: Vec<i64> = info.shape.iter().map(|&d| d as i64).collect();
+        let elements = 0..info.shape.iter().product::<usize>();
+        self.elements(name, elements, &shape, device)
+    }
+
+    /// Reads some elements of a tensor, flat; nothing else of it is read.
+    ///
+    /// # Errors
+    /// As [`Self::tensor`], and elements that it does not have.
+    pub fn part(
+        &mut self,
+        name: &str,
+        elements: Range<usize>,
+        device: Device,
+    ) -> Result<Tensor, TensorFileError> {
+        let (info, _) = self.find(name)?;
+        let all = info.shape.iter().product::<usize>();
+        if elements.start > elements.end || elements.end > all {
+            return Err(TensorFileError::Elements {
+                path: self.path.clone(),
+                name: name.to_owned(),
+                got: elements,
+                all,
+            });
+        }
+        let shape = [elements.len() as i64];
+        self.elements(name, elements, &shape, device)
+    }
+
+    fn find(&self, name: &str) -> Result<(&TensorInfo, Kind), TensorFileError> {
         let Some(info) = self.tensors.get(name) else {
             return Err(TensorFileError::Missing {
                 path: self.path.clone(),
@@ -118,10 +150,22 @@ impl TensorFile {
                 dtype: info.dtype.to_string(),
             });
         };
-        let (start, end) = info.data_offsets;
-        let mut bytes = vec![0u8; end - start];
+        Ok((info, kind))
+    }
+
+    fn elements(
+        &mut self,
+        name: &str,
+        elements: Range<usize>,
+        shape: &[i64],
+        device: Device,
+    ) -> Result<Tensor, TensorFileError> {
+        let (info, kind) = self.find(name)?;
+        let size = kind.elt_size_in_bytes();
+        let start = self.data_start + (info.data_offsets.0 + elements.start * size) as u64;
+        let mut bytes = vec![0u8; elements.len() * size];
         self.file
-            .seek(SeekFrom::Start(self.data_start + start as u64))
+            .seek(SeekFrom::Start(start))
             .and_then(|_| self.file.read_exact(&mut bytes))
             .map_err(|source| FileError::new("read", &self.path, source))?;
         if kind == Kind::Bool && bytes.iter().any(|&b| b > 1) {
@@ -130,8 +174,7 @@ impl TensorFile {
                 name: name.to_owned(),
             });
         }
-        let shape: Vec<i64> = info.shape.iter().map(|&d| d as i64).collect();
-        Tensor::f_from_data_size(&bytes, &shape, kind)
+        Tensor::f_from_data_size(&bytes, shape, kind)
             .and_then(|tensor| tensor.f_to_device(device))
             .map_err(|source| TensorFileError::Torch {
                 path: self.path.clone(),

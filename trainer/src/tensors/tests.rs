@@ -144,6 +144,27 @@ fn hostile_files_are_refused_with_the_field() {
 }
 
 #[test]
+fn a_part_of_a_tensor_is_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.safetensors");
+    let all: Vec<f32> = (0..12).map(|i| i as f32 / 7.0).collect();
+    let tensor = Tensor::from_slice(&all).view([3, 4]);
+    let bytes = Tensor::from_slice(&[1u8, 2, 3]);
+    write(
+        &path,
+        &[("t".to_owned(), tensor), ("b".to_owned(), bytes)],
+        &BTreeMap::new(),
+    )
+    .unwrap();
+    let mut file = TensorFile::open(&path).unwrap();
+    let part = file.part("t", 3..9, Device::Cpu).unwrap();
+    assert_eq!(Vec::<f32>::try_from(part).unwrap(), all[3..9]);
+    assert_eq!(file.part("b", 3..3, Device::Cpu).unwrap().size(), [0]);
+    let error = file.part("t", 3..13, Device::Cpu).unwrap_err().to_string();
+    assert!(error.contains("3..13 of 12"), "{error}");
+}
+
+#[test]
 fn a_missing_name_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

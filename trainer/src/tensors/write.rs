@@ -6,9 +6,20 @@ use std::path::Path;
 
 use hds::durable;
 use safetensors::tensor::TensorInfo;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::{TensorFileError, dtype_of};
+
+/// A tensor of a file to be written, without its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub kind: Kind,
+    /// Its shape.
+    pub shape: Vec<i64>,
+}
 
 /// Writes tensors and text metadata to a safetensors file, durably: whole under its name, or not at
 /// all. The same tensors and metadata give the same bytes, in whatever order they are passed.
@@ -20,27 +31,57 @@ pub fn write(
     tensors: &[(String, Tensor)],
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), TensorFileError> {
-    let mut entries = Vec::with_capacity(tensors.len());
-    for (name, tensor) in tensors {
-        let Some(dtype) = dtype_of(tensor.kind()) else {
+    let by_name: BTreeMap<&String, &Tensor> = tensors.iter().map(|(n, t)| (n, t)).collect();
+    let mut planned: Vec<Planned> = tensors
+        .iter()
+        .map(|(name, tensor)| Planned {
+            name: name.clone(),
+            kind: tensor.kind(),
+            shape: tensor.size(),
+        })
+        .collect();
+    order(&mut planned);
+    write_planned(path, &planned, metadata, |planned| {
+        Ok(by_name[&planned.name].shallow_clone())
+    })
+}
+
+/// Puts tensors in the order in which they lie in a file.
+pub fn order(planned: &mut [Planned]) {
+    // Widest elements first, then by name: every tensor is aligned to its element, as readers that
+    // map the file expect.
+    planned.sort_by(|a, b| {
+        dtype_of(b.kind)
+            .cmp(&dtype_of(a.kind))
+            .then(a.name.cmp(&b.name))
+    });
+}
+
+/// As [`write`], with the values of each tensor asked for when its turn comes, in the given order, which is that of
+/// [`order`].
+///
+/// # Errors
+/// As [`write`], and those of `values`.
+pub fn write_planned(
+    path: &Path,
+    planned: &[Planned],
+    metadata: &BTreeMap<String, String>,
+    mut values: impl FnMut(&Planned) -> io::Result<Tensor>,
+) -> Result<(), TensorFileError> {
+    let mut infos = BTreeMap::new();
+    let mut offset = 0usize;
+    for Planned { name, kind, shape } in planned {
+        let Some(dtype) = dtype_of(*kind) else {
             return Err(TensorFileError::Dtype {
                 path: path.to_owned(),
                 name: name.clone(),
-                dtype: format!("{:?}", tensor.kind()),
+                dtype: format!("{kind:?}"),
             });
         };
-        entries.push((name, tensor, dtype));
-    }
-    // Widest elements first, then by name: every tensor is aligned to its element, as readers that
-    // map the file expect.
-    entries.sort_by(|a, b| b.2.cmp(&a.2).then(a.0.cmp(b.0)));
-    let mut infos = BTreeMap::new();
-    let mut offset = 0usize;
-    for (name, tensor, dtype) in &entries {
-        let shape: Vec<usize> = tensor.size().iter().map(|&d| d as usize).collect();
-        let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
+        let shape: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
+        let bytes = shape.iter().product::<usize>() * kind.elt_size_in_bytes();
         let info = TensorInfo {
-            dtype: *dtype,
+            dtype,
             shape,
             data_offsets: (offset, offset + bytes),
         };
@@ -48,7 +89,7 @@ pub fn write(
         if *name == "__metadata__" || infos.insert(name.as_str(), info).is_some() {
             return Err(TensorFileError::Name {
                 path: path.to_owned(),
-                name: (*name).clone(),
+                name: name.clone(),
             });
         }
     }
@@ -60,7 +101,14 @@ pub fn write(
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
         let mut buffer = Vec::new();
-        for (_, tensor, _) in &entries {
+        for planned in planned {
+            let tensor = values(planned)?;
+            if tensor.size() != planned.shape || tensor.kind() != planned.kind {
+                return Err(io::Error::other(format!(
+                    "values of `{}` are not as planned",
+                    planned.name
+                )));
+            }
             let length = tensor.numel();
             let tensor = tensor.detach().to_device(Device::Cpu).contiguous();
             buffer.resize(length * tensor.kind().elt_size_in_bytes(), 0);

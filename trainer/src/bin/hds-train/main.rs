@@ -8,10 +8,13 @@ mod plan;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use hds_trainer::compare::{self, CompareConfig, CompareError, Launch};
+use hds_trainer::distributed::{self, Group};
 use hds_trainer::report;
 use hds_trainer::run::{Interrupt, RunConfig, Start, Trainer};
 
@@ -20,7 +23,7 @@ use hds_trainer::run::{Interrupt, RunConfig, Start, Trainer};
 /// A run is one TOML file plus overrides. Its folder holds config.toml (resolved), metrics.jsonl, weights.jsonl (enough to replay the
 /// run without its agent), events.jsonl and checkpoints/.
 #[derive(Parser)]
-#[command(name = "hds-train", version, max_term_width = 100)]
+#[command(name = "hds-train", version, long_version = LONG_VERSION.as_str(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,10 +46,15 @@ enum Command {
 /// SIGHUP save a checkpoint and end the run; a second SIGINT ends it at once. Every key of the
 /// configuration is in docs/configuration.md.
 ///
+/// Started by torchrun, srun or mpirun, several processes train one model: see docs/distributed.md. That
+/// needs a program built with Gloo's headers (Debian, Ubuntu: libgloo-dev); hds-train --version says
+/// whether this one is.
+///
 /// Examples:
 ///   hds-train run --config run.toml --out runs/a
 ///   hds-train run --config run.toml --out runs/b --set run.seed=2 --set scheduler.policy=fixed
 ///   hds-train run --out runs/a --resume
+///   torchrun --nproc-per-node 2 --no-python hds-train run --config run.toml --out runs/c
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 struct RunArguments {
@@ -103,6 +111,10 @@ struct CompareArguments {
     no_runs: bool,
 }
 
+/// Version and what this program was built with.
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\n{}", env!("CARGO_PKG_VERSION"), distributed::SUPPORT));
+
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(arguments) => run(&arguments),
@@ -145,9 +157,34 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         ),
     };
     let config = RunConfig::load(&path, &arguments.set)?;
+    let group = Rc::new(match distributed::Launch::from_environment()? {
+        Some(launch) => Group::join(&launch, &config.distributed)?,
+        None => Group::alone(),
+    });
+    // After the ranks have met, so that a signal ends one that waits.
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
-    let outcome = Trainer::new(config, &arguments.out, start)?.run(&interrupt)?;
+    let outcome = Trainer::in_group(config, &arguments.out, start, Rc::clone(&group))
+        .and_then(|trainer| trainer.run(&interrupt));
+    let failure = outcome
+        .as_ref()
+        .err()
+        .map(|error| hds::message::with_causes(error));
+    group.close(failure.as_deref());
+    let outcome = match outcome {
+        Err(error) if !group.is_alone() => {
+            let rank = format!("rank {} of {}", group.rank(), group.world());
+            return Err(anyhow::Error::new(error).context(rank));
+        }
+        outcome => outcome?,
+    };
     let checkpoint = outcome.checkpoint.display();
+    if !group.leads() {
+        return Ok(if outcome.interrupted {
+            ExitCode::from(75)
+        } else {
+            ExitCode::SUCCESS
+        });
+    }
     if outcome.interrupted {
         hds::note!(
             "ended early after {} steps, saved in {checkpoint}; go on with\n  hds-train run --out {} --resume",
@@ -169,6 +206,13 @@ fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
 }
 
 fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
+    if let Some(launch) = distributed::Launch::from_environment()? {
+        bail!(
+            "compare starts its runs itself, each in one process; {} asks for {} (set RANK=0 WORLD_SIZE=1)",
+            launch.variable,
+            launch.world
+        );
+    }
     let config = CompareConfig::load(&arguments.config)?;
     config.check_runs(&arguments.out)?;
     let mut code = ExitCode::SUCCESS;
