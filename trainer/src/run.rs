@@ -7,6 +7,7 @@
 
 mod checkpoint;
 mod config;
+mod data_section;
 #[cfg(test)]
 mod documented;
 mod error;
@@ -24,9 +25,9 @@ mod trainer;
 
 pub use checkpoint::{CheckpointError, Checkpoints};
 pub use config::{
-    BaseWeights, CheckpointSection, ConfigError, DataSection, EvaluationSection, NamedWeights,
-    RunConfig, RunSection, SignalsSection,
+    CheckpointSection, ConfigError, EvaluationSection, RunConfig, RunSection, SignalsSection,
 };
+pub use data_section::{BaseWeights, DataSection, NamedWeights};
 pub use error::RunError;
 pub use folder::RunFolder;
 pub use interrupt::Interrupt;

@@ -18,12 +18,16 @@ use crate::model::Model;
 use crate::scheduler::{Policy, RunFacts};
 
 /// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 7] = [
+const MAY_DIFFER: [&str; 11] = [
     "run.device",
     "run.threads",
     "run.max_bad_steps",
     "data.index",
     "data.access",
+    "data.cache",
+    "data.cache_limit",
+    "data.cache_piece",
+    "data.fetch",
     "checkpoint.interval_steps",
     "checkpoint.keep",
 ];

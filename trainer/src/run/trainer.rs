@@ -114,7 +114,8 @@ impl Trainer {
             resumed = newest;
         }
         let device = setup::prepare_device(&config.run)?;
-        let index = Index::open_with(&config.data.index, config.data.access)?;
+        let data = &config.data;
+        let index = Index::open_from(&data.index, data.access, &data.remote())?;
         let domains = index.domains().clone();
         let base = setup::base_weights(&config, &index)?;
         let saved = resumed.as_deref().map(RunState::read).transpose()?;
