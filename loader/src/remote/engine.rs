@@ -31,8 +31,8 @@ const TOUCH_SECONDS: u32 = 5;
 const WRONG_PIECES: u32 = 2;
 /// How often room is looked for before a piece is kept in memory alone.
 const ROOM_LOOKS: u32 = 3;
-/// How often room is made on a full disk.
-const FULL_DISKS: u32 = 8;
+/// How often a piece is tried for that a full disk, or who removes the cache, stands against.
+const CACHE_TRIES: u32 = 8;
 /// Pause between looks for room.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
@@ -296,23 +296,25 @@ impl Engine {
     }
 
     /// A piece of the cache or else of the server. Where the disk has less room than the limit says, old pieces make
-    /// way.
+    /// way; where somebody removes the cache meanwhile, it begins anew.
     fn open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, IndexError> {
         let mut tries = 0;
         loop {
-            match self.try_open_or_fetch(state, number) {
-                Err(IndexError::Cache { source, .. })
-                    if tries < FULL_DISKS
-                        && matches!(
-                            source.kind(),
-                            ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-                        ) =>
-                {
+            let outcome = self.try_open_or_fetch(state, number);
+            let kind = match &outcome {
+                Err(IndexError::Cache { source, .. }) if tries < CACHE_TRIES => source.kind(),
+                _ => return outcome,
+            };
+            match kind {
+                ErrorKind::NotFound => {}
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    // What is open keeps its room though it is removed.
+                    lock(&self.open).pieces.clear();
                     self.cache.shrink()?;
-                    tries += 1;
                 }
-                outcome => return outcome,
+                _ => return outcome,
             }
+            tries += 1;
         }
     }
 

@@ -229,7 +229,7 @@ impl Store {
         } else if text.contains("non-partial response") || matches!(error, Error::NotSupported { .. })
         {
             format!(
-                "the server ignores byte ranges; use one that has them ({})",
+                "the server ignores byte ranges, or the object is empty; use a server that has ranges ({})",
                 shortened(&text)
             )
         } else {

@@ -115,7 +115,7 @@ fn an_object_of_another_size_or_none_at_all_is_an_error() {
         (longer.as_slice(), "the manifest says"),
         (&good[..good.len() - 2], "the manifest says"),
         (&good[..10], "the manifest says"),
-        (&[], "shorter than the manifest says"),
+        (&[], "or the object is empty"),
     ] {
         fs::write(&path, content).unwrap();
         let cache = tempfile::tempdir().unwrap();
