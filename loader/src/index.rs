@@ -139,8 +139,11 @@ impl Index {
             let domains = self.inner.manifest.domains.iter();
             let shards = domains.flat_map(|domain| &domain.train.shards);
             let whole = shards.fold(0u64, |sum, shard| {
-                let pieces =
-                    |bytes: u64| bytes.div_ceil(piece).saturating_mul(crate::remote::stored(piece));
+                let pieces = |bytes: u64| {
+                    bytes
+                        .div_ceil(piece)
+                        .saturating_mul(crate::remote::stored(piece))
+                };
                 sum.saturating_add(pieces(shard.tokens_file.bytes))
                     .saturating_add(pieces(shard.documents_file.bytes))
             });

@@ -234,7 +234,10 @@ impl Manifest {
             reason,
         };
         if text.len() as u64 > Self::MAX_BYTES {
-            return Err(parse_error(format!("larger than {} bytes", Self::MAX_BYTES)));
+            return Err(parse_error(format!(
+                "larger than {} bytes",
+                Self::MAX_BYTES
+            )));
         }
         #[derive(Deserialize)]
         struct Head {

@@ -258,10 +258,23 @@ fn a_run_over_a_url_is_the_run_over_the_folder() {
     let setting = setting();
     let url = format!("data.index=file://{}/index", setting.root.display());
     let cache = format!("data.cache={}", setting.root.join("cache").display());
-    let remote = ["--set", &url, "--set", &cache, "--set", "data.cache_piece=64KiB"];
+    let remote = [
+        "--set",
+        &url,
+        "--set",
+        &cache,
+        "--set",
+        "data.cache_piece=64KiB",
+    ];
     let run = |name: &str, more: &[&str]| {
         let out = setting.root.join(name);
-        let first = ["run", "--config", text(&setting.config), "--out", text(&out)];
+        let first = [
+            "run",
+            "--config",
+            text(&setting.config),
+            "--out",
+            text(&out),
+        ];
         let steps = ["--set", "run.steps=20"];
         succeed("hds-train", &[&first[..], &steps, more].concat());
         records(&out)
@@ -274,7 +287,10 @@ fn a_run_over_a_url_is_the_run_over_the_folder() {
     let wrong = ["--set", "data.cache_piece=3MiB", "--out", text(&out)];
     let first = ["run", "--config", text(&setting.config)];
     let error = fail("hds-train", &[&first[..], &wrong].concat());
-    assert!(error.contains("data.cache_piece: is 3MiB, must be"), "{error}");
+    assert!(
+        error.contains("data.cache_piece: is 3MiB, must be"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -13,9 +13,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
-use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
-};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::{Position, Url};
 
 /// First pause before a request is repeated; the next ones are longer, and random.
@@ -54,8 +52,8 @@ impl Address {
                 "give the URL of the index's folder, without ? and #".into(),
             ));
         }
-        let (scheme, prefix) =
-            ObjectStoreScheme::parse(&url).map_err(|e| wrong(format!("it is no place of an index: {e}")))?;
+        let (scheme, prefix) = ObjectStoreScheme::parse(&url)
+            .map_err(|e| wrong(format!("it is no place of an index: {e}")))?;
         Ok(Self {
             url,
             scheme,

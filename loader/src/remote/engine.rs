@@ -107,10 +107,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Engine {
     pub(super) fn new(address: Arc<Address>, options: &RemoteOptions) -> Result<Self, IndexError> {
-        let folder = options.cache_folder().map_err(|reason| IndexError::Remote {
-            url: address.shown().into(),
-            reason,
-        })?;
+        let folder = options
+            .cache_folder()
+            .map_err(|reason| IndexError::Remote {
+                url: address.shown().into(),
+                reason,
+            })?;
         Ok(Self {
             cache: Cache::open(folder, options)?,
             store: Store::new(Arc::clone(&address), options.patience)?,
@@ -185,14 +187,18 @@ impl Engine {
     }
 
     /// A piece, from wherever it is nearest.
-    pub(super) fn get(&self, state: &Arc<FileState>, number: u64) -> Result<Arc<Piece>, IndexError> {
+    pub(super) fn get(
+        &self,
+        state: &Arc<FileState>,
+        number: u64,
+    ) -> Result<Arc<Piece>, IndexError> {
         let key = (state.facts.number, number);
         loop {
-            if let Some(piece) = self.opened(state, number) {
-                return Ok(piece);
-            }
             if let Some(reason) = state.refused.get() {
                 return Err(self.address.error(&state.facts.entry.path, reason.clone()));
+            }
+            if let Some(piece) = self.opened(state, number) {
+                return Ok(piece);
             }
             self.ahead.forget(&key);
             match self.take_off(key) {
@@ -234,13 +240,20 @@ impl Engine {
 
     /// Drops a piece that cannot be read as it should.
     pub(super) fn drop_damaged(&self, state: &FileState, number: u64) {
-        lock(&self.open).pieces.remove(&(state.facts.number, number));
+        lock(&self.open)
+            .pieces
+            .remove(&(state.facts.number, number));
         lock(&state.seen).remove(&number);
         let _ = fs::remove_file(state.path(number));
     }
 
     /// The error of a piece in the cache that cannot be read.
-    pub(super) fn unreadable(&self, state: &FileState, number: u64, error: std::io::Error) -> IndexError {
+    pub(super) fn unreadable(
+        &self,
+        state: &FileState,
+        number: u64,
+        error: std::io::Error,
+    ) -> IndexError {
         cache::error("read", &state.path(number), error)
     }
 

@@ -33,6 +33,6 @@ mod values;
 pub(crate) use file::RemoteFile;
 #[cfg(feature = "remote")]
 pub(crate) use index::Remote;
+pub use options::{ByteSize, Fetch, RemoteOptions, is_remote};
 #[cfg(feature = "remote")]
 pub(crate) use piece::stored_bytes as stored;
-pub use options::{ByteSize, Fetch, RemoteOptions, is_remote};

@@ -240,7 +240,10 @@ mod tests {
         let cases: [(Edit, &str); 5] = [
             (|o| o.piece = ByteSize(5000), "cache_piece: is 5KB"),
             (|o| o.piece = ByteSize(1 << 30), "cache_piece: is 1GiB"),
-            (|o| o.cache_limit = ByteSize(1 << 20), "cache_limit: is 1MiB"),
+            (
+                |o| o.cache_limit = ByteSize(1 << 20),
+                "cache_limit: is 1MiB",
+            ),
             (|o| o.connections = 0, "connections"),
             (|o| o.connections = 1000, "connections"),
         ];

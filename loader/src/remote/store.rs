@@ -184,7 +184,10 @@ impl Store {
         options: GetOptions,
         most: u64,
     ) -> Result<Result<Answer, Error>, IndexError> {
-        let lost = || self.address.error(file, "the request was lost in this process");
+        let lost = || {
+            self.address
+                .error(file, "the request was lost in this process")
+        };
         let runtime = self.runtime.as_ref().ok_or_else(lost)?;
         let (client, object) = (Arc::clone(&self.client), object.clone());
         let (sender, receiver) = sync_channel(1);
@@ -226,7 +229,8 @@ impl Store {
                 "the object is shorter than the manifest says; upload the index again ({})",
                 shortened(&text)
             )
-        } else if text.contains("non-partial response") || matches!(error, Error::NotSupported { .. })
+        } else if text.contains("non-partial response")
+            || matches!(error, Error::NotSupported { .. })
         {
             format!(
                 "the server ignores byte ranges, or the object is empty; use a server that has ranges ({})",

@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hds::index::{Checksum, IndexError};
 
@@ -18,6 +19,8 @@ use super::digest::{self, Value};
 use crate::source_file::{read_at, write_at};
 
 const UNKNOWN: Value = [0; 32];
+/// Longer than it takes to write a value.
+const WRITING: Duration = Duration::from_millis(20);
 
 /// The values of one file's pieces.
 #[derive(Debug)]
@@ -84,17 +87,27 @@ impl Values {
     /// If the cache cannot be written to.
     pub(super) fn learn(&self, number: u64, value: &Value) -> Result<Verdict, IndexError> {
         if let Some(known) = self.get(number) {
-            let verdict = if known == *value { Verdict::Good } else { Verdict::Wrong };
+            let verdict = if known == *value {
+                Verdict::Good
+            } else {
+                Verdict::Wrong
+            };
             return Ok(verdict);
         }
         let path = self.folder.join("values");
-        let file = self.open(&path).map_err(|e| cache::error("open", &path, e))?;
+        let file = self
+            .open(&path)
+            .map_err(|e| cache::error("open", &path, e))?;
         write_at(&file, value, number * 32).map_err(|e| cache::error("write", &path, e))?;
         let Some(all) = self.read_all(&file) else {
             return Ok(Verdict::Good);
         };
-        if digest::root(&all, self.piece, self.bytes) != Some(self.checksum) {
-            return Ok(Verdict::Wrong);
+        if !self.prove(&all) {
+            // Another process may have been writing one of them just now.
+            std::thread::sleep(WRITING);
+            if !self.read_all(&file).is_some_and(|all| self.prove(&all)) {
+                return Ok(Verdict::Wrong);
+            }
         }
         match fs::rename(&path, self.folder.join("proven")) {
             // Another process was as far.
@@ -114,11 +127,16 @@ impl Values {
             return;
         };
         let all = self.read_all(&file).unwrap_or_default();
-        if digest::root(&all, self.piece, self.bytes) == Some(self.checksum) {
+        if self.prove(&all) {
             self.proven.store(true, Ordering::Release);
         } else {
             let _ = fs::remove_file(&path);
         }
+    }
+
+    /// Whether values are the manifest's.
+    fn prove(&self, all: &[Value]) -> bool {
+        digest::root(all, self.piece, self.bytes) == Some(self.checksum)
     }
 
     fn count(&self) -> u64 {
@@ -150,6 +168,9 @@ impl Values {
         let mut content = vec![0; usize::try_from(bytes).ok()?];
         read_at(file, &mut content, 0).ok()?;
         let values = content.as_chunks::<32>().0.to_vec();
-        values.iter().all(|value| *value != UNKNOWN).then_some(values)
+        values
+            .iter()
+            .all(|value| *value != UNKNOWN)
+            .then_some(values)
     }
 }

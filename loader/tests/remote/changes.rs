@@ -42,7 +42,10 @@ fn a_flipped_byte_on_the_server_is_found_before_it_is_used_or_when_the_file_is_w
             ..Task::new(server.url(""), cache.path())
         };
         let text = read_all(&task, "Books").unwrap_err();
-        assert!(text.contains("00001.tokens: its pieces do not add up"), "{text}");
+        assert!(
+            text.contains("00001.tokens: its pieces do not add up"),
+            "{text}"
+        );
         assert!(text.contains(&server.url("")), "{text}");
         // Another domain is as good as ever, and so is this one after the repair.
         read_all(&task, "web").unwrap();
@@ -98,7 +101,10 @@ fn an_object_that_changes_while_it_is_read_is_an_error() {
         .find_map(|_| next(&mut loader, &live).err())
         .unwrap()
         .to_string();
-    assert!(text.contains("was changed since it was first read"), "{text}");
+    assert!(
+        text.contains("was changed since it was first read"),
+        "{text}"
+    );
     assert!(text.contains("00000.tokens"), "{text}");
 }
 
@@ -132,7 +138,10 @@ fn an_object_of_another_size_or_none_at_all_is_an_error() {
         .run()
         .unwrap_err()
         .to_string();
-    assert!(text.contains("/elsewhere/manifest.json: there is no index"), "{text}");
+    assert!(
+        text.contains("/elsewhere/manifest.json: there is no index"),
+        "{text}"
+    );
     fs::write(files.path().join("manifest.json"), "{}").unwrap();
     let text = task.run().unwrap_err().to_string();
     assert!(text.contains("/manifest.json has format unknown"), "{text}");

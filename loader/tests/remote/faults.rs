@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hds_loader::{Split, TokensMut};
 
-use crate::reader::{Task, next, small_index};
+use crate::reader::{Task, next, outcome, small_index};
 use crate::servers::{Nginx, free_port};
 
 #[test]
@@ -97,7 +97,10 @@ fn a_server_without_ranges_or_without_leave_says_so() {
     server.configure(files.path(), "deny all;");
     server.go();
     let text = task.run().unwrap_err().to_string();
-    assert!(text.contains("manifest.json: the server refuses it"), "{text}");
+    assert!(
+        text.contains("manifest.json: the server refuses it"),
+        "{text}"
+    );
 }
 
 /// Answers every request with this head and body, then closes.
@@ -119,19 +122,29 @@ fn answer_with(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
 fn answers_cut_short_or_of_other_ranges_are_errors() {
     let files = small_index();
     let manifest = std::fs::read(files.path().join("manifest.json")).unwrap();
-    let size = files.train_file("web", 0, "tokens").metadata().unwrap().len();
+    let size = files
+        .train_file("web", 0, "tokens")
+        .metadata()
+        .unwrap()
+        .len();
     let length = manifest.len();
     let cases: [(String, &str); 4] = [
         (
-            format!("HTTP/1.1 206 X\r\nContent-Length: 4096\r\nContent-Range: bytes 0-4095/{size}\r\n\r\nab"),
+            format!(
+                "HTTP/1.1 206 X\r\nContent-Length: 4096\r\nContent-Range: bytes 0-4095/{size}\r\n\r\nab"
+            ),
             "the answer broke off",
         ),
         (
-            format!("HTTP/1.1 206 X\r\nContent-Length: 2\r\nContent-Range: bytes 0-4095/{size}\r\n\r\nab"),
+            format!(
+                "HTTP/1.1 206 X\r\nContent-Length: 2\r\nContent-Range: bytes 0-4095/{size}\r\n\r\nab"
+            ),
             "the answer broke off after 2 of 4096 bytes, 6 times",
         ),
         (
-            format!("HTTP/1.1 206 X\r\nContent-Length: 2\r\nContent-Range: bytes 7-8/{size}\r\n\r\nab"),
+            format!(
+                "HTTP/1.1 206 X\r\nContent-Length: 2\r\nContent-Range: bytes 7-8/{size}\r\n\r\nab"
+            ),
             "Requested 0..4096, got 7..9",
         ),
         (
@@ -169,8 +182,14 @@ fn a_cache_that_cannot_be_written_is_named_when_the_index_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "x").unwrap();
-    let text = Task::new(&place, &file.join("cache")).run().unwrap_err().to_string();
-    assert!(text.contains("file/cache/files, in the cache of a remote index"), "{text}");
+    let text = Task::new(&place, &file.join("cache"))
+        .run()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("file/cache/files, in the cache of a remote index"),
+        "{text}"
+    );
     // A superuser may write anywhere.
     let locked = folder.path().join("locked");
     std::fs::create_dir(&locked).unwrap();
@@ -189,32 +208,27 @@ fn a_cache_that_cannot_be_written_is_named_when_the_index_is_opened() {
 fn a_disk_smaller_than_the_limit_is_used_as_far_as_it_goes() {
     let files = small_index();
     let folder = tempfile::tempdir().unwrap();
-    let mount = |size: &str| {
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", size, "hds-test"])
-            .arg(folder.path())
-            .output();
-        mount.is_ok_and(|output| output.status.success())
+    // In a name space of its own, which ends with the reader.
+    let on_disk_of = |size: &str| {
+        let mount = format!("mount -t tmpfs -o size={size} hds-test \"$0\" && exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &mount]).arg(folder.path());
+        command
     };
-    let unmount = || {
-        let unmount = Command::new("umount").arg(folder.path()).status();
-        assert!(unmount.unwrap().success());
-    };
-    if !mount("size=400k") {
+    let may = on_disk_of("64k").arg("true").output();
+    if !may.is_ok_and(|output| output.status.success()) {
         println!("skipped: no right to mount a small file system here");
         return;
     }
     let want = Task::new(files.path().to_str().unwrap(), files.path());
     let want = want.run().unwrap();
     let place = format!("file://{}", files.path().display());
+    let task = Task::new(&place, folder.path());
     // Less than the index: old pieces make room.
-    let got = Task::new(&place, folder.path()).run();
-    unmount();
+    let got = outcome(task.spawn_by(on_disk_of("400k"), &[]));
     assert!(got.unwrap() == want);
     // Not even one piece.
-    assert!(mount("size=8k"));
-    let text = Task::new(&place, folder.path()).run().unwrap_err().to_string();
-    unmount();
+    let text = outcome(task.spawn_by(on_disk_of("8k"), &[])).unwrap_err();
     assert!(text.contains("No space left on device"), "{text}");
     assert!(text.contains("in the cache of a remote index"), "{text}");
 }

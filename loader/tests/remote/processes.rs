@@ -57,7 +57,10 @@ fn a_reader_killed_while_it_fetches_blocks_nobody_and_what_it_had_is_kept() {
         let mut reader = task.spawn(&[]);
         let start = Instant::now();
         while pieces(cache.path()).len() < kept + 3 {
-            assert!(start.elapsed() < Duration::from_secs(20), "nothing is fetched");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "nothing is fetched"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
         reader.kill().unwrap(); // SIGKILL
@@ -70,14 +73,21 @@ fn a_reader_killed_while_it_fetches_blocks_nobody_and_what_it_had_is_kept() {
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".partial")).count()
     };
-    assert!(partial(cache.path()) > 0, "no reader died in the middle of a piece");
+    assert!(
+        partial(cache.path()) > 0,
+        "no reader died in the middle of a piece"
+    );
     server.stop();
     server.configure(files.path(), "");
     server.go();
     let before = server.pieces().len();
     let start = Instant::now();
     assert!(task.run().unwrap() == want);
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        start.elapsed()
+    );
     std::thread::sleep(Duration::from_millis(300)); // for what was asked for ahead
     let fetched = server.pieces().len() - before;
     assert_eq!(fetched, pieces(cache.path()).len() - kept);

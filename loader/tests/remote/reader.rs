@@ -81,7 +81,12 @@ impl Task {
 
     /// As [`Self::run`], in a process of its own, to which these variables are given.
     pub fn spawn(&self, environment: &[(&str, String)]) -> Child {
-        Command::new(std::env::current_exe().unwrap())
+        self.spawn_by(Command::new("env"), environment)
+    }
+
+    /// As [`Self::spawn`], by a program that runs the one it is given.
+    pub fn spawn_by(&self, mut by: Command, environment: &[(&str, String)]) -> Child {
+        by.arg(std::env::current_exe().unwrap())
             .args(["reader::a_reader_of_another_process", "--exact"])
             .arg("--nocapture")
             .env(READER, serde_json::to_string(self).unwrap())

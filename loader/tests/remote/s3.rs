@@ -44,13 +44,22 @@ fn a_wrong_secret_a_wrong_bucket_and_a_wrong_path_are_told_apart() {
     read(&good, &[]).unwrap();
     for wrong in ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"] {
         let text = read(&good, &[(wrong, "nonsense")]).unwrap_err();
-        assert!(text.contains("/small/manifest.json: the server refuses it"), "{text}");
+        assert!(
+            text.contains("/small/manifest.json: the server refuses it"),
+            "{text}"
+        );
         assert!(text.contains("AWS_ACCESS_KEY_ID"), "{text}");
         let is_secret = wrong == "AWS_SECRET_ACCESS_KEY";
         assert!(!(is_secret && text.contains("nonsense")), "{text}");
     }
     let text = read("s3://nowhere/small", &[]).unwrap_err();
-    assert!(text.contains("s3://nowhere/small/manifest.json: there is no index"), "{text}");
+    assert!(
+        text.contains("s3://nowhere/small/manifest.json: there is no index"),
+        "{text}"
+    );
     let text = read(&format!("s3://{BUCKET}/other"), &[]).unwrap_err();
-    assert!(text.contains("/other/manifest.json: there is no index"), "{text}");
+    assert!(
+        text.contains("/other/manifest.json: there is no index"),
+        "{text}"
+    );
 }

@@ -73,10 +73,7 @@ fn ids_of_four_bytes_held_out_text_and_files_through_the_client_are_the_same() {
     let local = Task::new(files.path().to_str().unwrap(), files.path());
     let want = local.run().unwrap();
     let local = local.open().unwrap();
-    for place in [
-        server.url(""),
-        format!("file://{}", files.path().display()),
-    ] {
+    for place in [server.url(""), format!("file://{}", files.path().display())] {
         let cache = tempfile::tempdir().unwrap();
         let task = Task::new(&place, cache.path());
         assert!(task.run().unwrap() == want, "{place}");

@@ -50,7 +50,9 @@ fn s3_server(home: &Path) -> Result<PathBuf, String> {
     if ended.status.success() {
         Ok(program)
     } else {
-        Err(format!("`cargo install {name}` failed; is there a network?"))
+        Err(format!(
+            "`cargo install {name}` failed; is there a network?"
+        ))
     }
 }
 
