@@ -4,6 +4,11 @@ mod cli;
 
 use std::process::ExitCode;
 
+/// The engines allocate and free a few buffers for every document and word; with the system's allocator of glibc a build takes
+/// about a fifth more processor time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     cli::main()
 }

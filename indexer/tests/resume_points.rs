@@ -75,7 +75,7 @@ fn read(plan: &Plan, start: Cursor) -> (Vec<String>, Vec<(Cursor, usize)>) {
 fn every_cursor_is_a_place_to_go_on_from() {
     let scratch = Scratch::new();
     let texts: Vec<String> = (0..3000)
-        .map(|i| format!("{i} {}", "some words ".repeat(i * 37 % 100)))
+        .map(|i| format!("{i} {}", "some words ".repeat(i * 37 % 800)))
         .collect();
     let lines: String = texts.iter().map(|t| line(t, "web")).collect();
     let mut inputs: Vec<PathBuf> = Vec::new();

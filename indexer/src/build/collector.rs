@@ -18,8 +18,11 @@ use super::progress::{Advance, Progress};
 use super::shards::Shards;
 use super::staging::Staging;
 use super::work::Product;
-use crate::input::{Cursor, InputError, Place, Plan, SourceKind};
+use crate::input::{BLOCK_BYTES, Cursor, InputError, Place, Plan, SourceKind};
 use crate::record::Fault;
+
+/// Spare memory that is kept, in buffers of at most a block's size.
+const MOST_SPARE: usize = 8;
 
 /// The writing side of a build.
 pub(super) struct Collector<'b> {
@@ -39,6 +42,8 @@ pub(super) struct Collector<'b> {
     pub has_journal: bool,
     pub last_checkpoint: Instant,
     pub pending: BTreeMap<u64, Product>,
+    /// Memory of tokens that were written, for [`Collector::spare_tokens`].
+    pub spare: Vec<Vec<u8>>,
     pub next: u64,
     /// Input bytes at the end of the source before, to tell the standard input's size.
     pub counted: u64,
@@ -66,6 +71,11 @@ impl Collector<'_> {
             self.checkpoint()?;
         }
         Ok(freed)
+    }
+
+    /// Memory for the tokens of a block to come.
+    pub fn spare_tokens(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
     }
 
     fn write(&mut self, product: Product) -> Result<(), BuildError> {
@@ -112,6 +122,11 @@ impl Collector<'_> {
             self.end_source(number)?;
         }
         self.cursor = product.after;
+        let used = product.runs.into_iter().map(|run| run.tokens);
+        // One for each of the threads that may be here is enough, and none that one great document made.
+        let room = MOST_SPARE.saturating_sub(self.spare.len());
+        self.spare
+            .extend(used.filter(|t| t.capacity() <= BLOCK_BYTES).take(room));
         Ok(())
     }
 

@@ -297,6 +297,7 @@ impl<'b> Build<'b> {
             has_journal: resumed,
             last_checkpoint: Instant::now(),
             pending: BTreeMap::new(),
+            spare: Vec::new(),
             next: 0,
             counted: 0,
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::collector::Collector;
 use super::error::BuildError;
 use super::work::{WorkOptions, Worker};
-use crate::input::{BLOCK_BYTES, Reader};
+use crate::input::{BLOCK_BYTES, Payload, Reader};
 
 /// Blocks being worked on or waiting to be written, for each thread.
 const BLOCKS_PER_THREAD: usize = 4;
@@ -89,9 +89,13 @@ pub(super) fn run(
     let work = || {
         let _guard = EndOnPanic(&ended);
         let mut worker = Worker::new(options);
+        let mut done = Payload::End;
         loop {
-            let block = {
+            let mut block = {
                 let mut reader = lock(&reader);
+                if let Some(reader) = reader.as_mut() {
+                    reader.give_back(std::mem::replace(&mut done, Payload::End));
+                }
                 if !gate.wait(&ends) {
                     return;
                 }
@@ -102,8 +106,13 @@ pub(super) fn run(
                 gate.add(block.payload.weight());
                 block
             };
-            let product = worker.work(block);
-            match lock(&collector).deliver_unless(product, &ended) {
+            let product = worker.work(&mut block);
+            done = block.payload;
+            let mut collector = lock(&collector);
+            let delivered = collector.deliver_unless(product, &ended);
+            worker.give_back(collector.spare_tokens());
+            drop(collector);
+            match delivered {
                 Ok(freed) => gate.free(freed),
                 Err(error) => {
                     ended.store(true, Ordering::Relaxed);

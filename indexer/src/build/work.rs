@@ -96,6 +96,7 @@ pub(super) struct Worker<'o> {
     meter: LexicalMeter,
     ids: Vec<u32>,
     found: Found,
+    spare_tokens: Vec<u8>,
 }
 
 impl<'o> Worker<'o> {
@@ -107,11 +108,18 @@ impl<'o> Worker<'o> {
             meter: LexicalMeter::new(),
             ids: Vec::new(),
             found: Found::default(),
+            spare_tokens: Vec::new(),
         }
     }
 
+    /// Takes memory of tokens that were written for ones to come.
+    pub fn give_back(&mut self, tokens: Option<Vec<u8>>) {
+        self.spare_tokens = tokens.unwrap_or_default();
+        self.spare_tokens.clear();
+    }
+
     /// Works on a block.
-    pub fn work(&mut self, block: Block) -> Product {
+    pub fn work(&mut self, block: &mut Block) -> Product {
         let mut product = Product {
             sequence: block.sequence,
             source: block.source,
@@ -126,10 +134,10 @@ impl<'o> Worker<'o> {
             ends_source: false,
         };
         let outcome = match &block.payload {
-            Payload::Lines(lines) => self.lines(&block, lines, &mut product),
-            Payload::Rows(rows) => self.rows(&block, rows, &mut product),
-            Payload::Texts(texts) => self.texts(&block, texts, &mut product),
-            Payload::Tokens(tokens) => self.tokens(&block, tokens, &mut product),
+            Payload::Lines(lines) => self.lines(block, lines, &mut product),
+            Payload::Rows(rows) => self.rows(block, rows, &mut product),
+            Payload::Texts(texts) => self.texts(block, texts, &mut product),
+            Payload::Tokens(tokens) => self.tokens(block, tokens, &mut product),
             Payload::End => {
                 product.ends_source = true;
                 Ok(())
@@ -139,7 +147,7 @@ impl<'o> Worker<'o> {
         if let Err(error) = outcome {
             product.fault = Some(error);
         }
-        if let Payload::Fault { error, relative } = block.payload {
+        if let Some((error, relative)) = block.payload.take_fault() {
             if self.options.on_error == OnError::Stop {
                 product.fault = Some(error);
             } else {
@@ -325,7 +333,7 @@ impl<'o> Worker<'o> {
         let held_out = block.split == SourceSplit::HeldOut
             || u128::from(u64::from_be_bytes(first)) < self.options.held_out_below;
         let split = if held_out { Split::Valid } else { Split::Train };
-        let run = run_of(product, domain, split)?;
+        let run = run_of(product, domain, split, &mut self.spare_tokens)?;
         self.ids.clear();
         match ids {
             None => self.options.tokenizer.encode_into(text, &mut self.ids)?,
@@ -387,7 +395,12 @@ fn utf8<'r>(bytes: Option<&'r [u8]>, field: &FieldPath) -> Result<&'r str, Fault
 }
 
 /// The number of the run of a domain and split; a new one if its name is good.
-fn run_of(product: &mut Product, domain: &str, split: Split) -> Result<usize, Fault> {
+fn run_of(
+    product: &mut Product,
+    domain: &str,
+    split: Split,
+    spare_tokens: &mut Vec<u8>,
+) -> Result<usize, Fault> {
     let known = product
         .runs
         .iter()
@@ -404,7 +417,7 @@ fn run_of(product: &mut Product, domain: &str, split: Split) -> Result<usize, Fa
     product.runs.push(Run {
         domain: domain.into(),
         split,
-        tokens: Vec::new(),
+        tokens: std::mem::take(spare_tokens),
         documents: Vec::new(),
     });
     Ok(product.runs.len() - 1)

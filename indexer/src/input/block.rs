@@ -87,6 +87,17 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// The fault, with its file, and in its place the end of the source.
+    pub fn take_fault(&mut self) -> Option<(InputError, String)> {
+        match std::mem::replace(self, Self::End) {
+            Self::Fault { error, relative } => Some((error, relative)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     /// Bytes that the block holds in memory, roughly.
     pub fn weight(&self) -> usize {
         match self {

@@ -134,6 +134,14 @@ impl<'p> Reader<'p> {
         })
     }
 
+    /// Takes the memory of a block that was worked on back for one to come.
+    pub fn give_back(&mut self, payload: Payload) {
+        let open = self.open.as_mut().map(|open| &mut open.records);
+        if let (Payload::Lines(block), Some(Records::Lines { rest, .. })) = (payload, open) {
+            rest.give_back(block.bytes);
+        }
+    }
+
     fn open_source(&self, source: &Source) -> Open {
         let start = self.cursor.record;
         let named = |name: &str| DomainOfRecords::Named(name.into());
