@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hds::index::IndexError;
+use hds::index::{Checksum, IndexError};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -18,6 +18,8 @@ use url::{Position, Url};
 
 /// First pause before a request is repeated; the next ones are longer, and random.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Length of [`Address::origin`].
+const ORIGIN_DIGITS: usize = 16;
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -27,6 +29,7 @@ pub(super) struct Address {
     scheme: ObjectStoreScheme,
     prefix: ObjectPath,
     shown: String,
+    origin: String,
 }
 
 impl Address {
@@ -54,12 +57,20 @@ impl Address {
         }
         let (scheme, prefix) = ObjectStoreScheme::parse(&url)
             .map_err(|e| wrong(format!("it is no place of an index: {e}")))?;
+        let origin = Checksum::of(origin(&shown, &scheme).as_bytes()).to_string();
         Ok(Self {
             url,
             scheme,
             prefix,
             shown,
+            origin: origin[..ORIGIN_DIGITS].to_owned(),
         })
+    }
+
+    /// Short name of the server and the place there. What comes from one origin is not taken for what another one
+    /// has, though both claim the same checksum.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// The URL of a file of the index, for messages.
@@ -159,6 +170,24 @@ impl Address {
             _ => "the server's rules, and the user name and password in the URL",
         }
     }
+}
+
+/// The URL, and for S3 the server, which is not in it.
+fn origin(shown: &str, scheme: &ObjectStoreScheme) -> String {
+    let mut text = shown.to_owned();
+    if *scheme == ObjectStoreScheme::AmazonS3 {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let mut servers: Vec<_> = variables
+            .filter(|(name, _)| name.starts_with("AWS_ENDPOINT"))
+            .collect();
+        servers.sort_unstable();
+        for (name, value) in servers {
+            text.push_str(&format!("\n{name}={value}"));
+        }
+    }
+    text
 }
 
 /// An error with what caused it, each said once.

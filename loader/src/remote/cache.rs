@@ -3,7 +3,7 @@
 //! ```text
 //! CACHE/
 //!   usage                        bytes taken, as far as known; locked by whoever makes room
-//!   files/<blake3>-<piece size>/ one folder for each file of an index, named by its content
+//!   files/<blake3>-<piece size>-<origin>/ one folder for each file of an index
 //!     <number>                   a piece
 //!     <number>.partial           one being fetched; locked by whoever fetches it
 //!     values, proven             checksums of the pieces ([`super::values`])
@@ -72,8 +72,9 @@ impl Cache {
     }
 
     /// The folder of a file's pieces.
-    pub(super) fn folder_of(&self, content: &Checksum, piece: u64) -> PathBuf {
-        self.folder.join("files").join(format!("{content}-{piece}"))
+    pub(super) fn folder_of(&self, content: &Checksum, piece: u64, origin: &str) -> PathBuf {
+        let name = format!("{content}-{piece}-{origin}");
+        self.folder.join("files").join(name)
     }
 
     /// Counts `bytes` more, making room where needed, and gives `file` that length; whether there was room.

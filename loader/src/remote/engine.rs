@@ -146,7 +146,10 @@ impl Engine {
         let mut files = lock(&self.files);
         let state = files.entry(facts.number).or_insert_with(|| {
             let entry = &facts.entry;
-            let folder = self.cache.folder_of(&entry.blake3, self.piece_bytes());
+            let origin = self.address.origin();
+            let folder = self
+                .cache
+                .folder_of(&entry.blake3, self.piece_bytes(), origin);
             Arc::new(FileState {
                 values: Values::new(
                     folder.clone(),

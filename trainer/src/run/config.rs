@@ -302,6 +302,9 @@ impl RunConfig {
 
 #[cfg(test)]
 mod tests {
+    use hds::DomainSet;
+
+    use super::super::data_section::{BaseWeights, NamedWeights};
     use super::*;
 
     fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig, ConfigError> {

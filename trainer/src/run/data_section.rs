@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hds::{DomainSet, Mixture, MixtureError};
+use hds::{DomainSet, Mixture};
 use hds_loader::{Access, ByteSize, Fetch, RemoteOptions};
 use serde::{Deserialize, Serialize};
 
