@@ -183,7 +183,8 @@ impl Engine {
             state.values.look_for_proof();
         }
         if self.wants_whole(state) {
-            let reason = "its checksums vanish from the cache while it is read";
+            self.cache.forget(&state.folder);
+            let reason = "its checksums change or vanish in the cache while it is read; try again";
             return Err(self.address.error(&state.facts.entry.path, reason));
         }
         Ok(())
@@ -389,12 +390,16 @@ impl Engine {
         number: u64,
         value: &digest::Value,
     ) -> Result<bool, IndexError> {
-        match state.values.get(number) {
-            Some(known) => Ok(known == *value),
-            None => match state.values.learn(number, value)? {
-                Verdict::Good => Ok(true),
-                Verdict::Wrong => Err(self.refuse(state)),
-            },
+        if state
+            .values
+            .get(number)
+            .is_some_and(|known| known != *value)
+        {
+            return Ok(false);
+        }
+        match state.values.learn(number, value)? {
+            Verdict::Good => Ok(true),
+            Verdict::Wrong => Err(self.refuse(state)),
         }
     }
 
