@@ -7,7 +7,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::engine::{Engine, FileState, Key, lock};
+use super::engine::{Engine, FileState};
+use super::in_hand::{Key, lock};
 
 /// Most pieces that wait.
 const MOST_WAITING: usize = 16_384;

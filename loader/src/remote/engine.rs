@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use hds::index::{FileEntry, IndexError};
@@ -18,13 +18,12 @@ use super::address::Address;
 use super::ahead::Ahead;
 use super::cache::{self, Cache, Claim};
 use super::digest;
+use super::in_hand::{Flights, OpenPieces, lock};
 use super::options::{Fetch, RemoteOptions};
 use super::piece::{self, Piece};
 use super::store::Store;
 use super::values::{Values, Verdict};
 
-/// Most pieces kept open; one that was removed meanwhile takes room until it is closed.
-const MOST_OPEN: usize = 128;
 /// Seconds after which the use of a piece is noted again.
 const TOUCH_SECONDS: u32 = 5;
 /// How often a piece is asked for that does not have its checksum.
@@ -57,9 +56,6 @@ pub(super) struct FileState {
     refused: OnceLock<String>,
 }
 
-/// File and number of a piece.
-pub(super) type Key = (u32, u64);
-
 /// Fetches for one process.
 pub(super) struct Engine {
     address: Arc<Address>,
@@ -68,41 +64,9 @@ pub(super) struct Engine {
     options: RemoteOptions,
     start: Instant,
     files: Mutex<HashMap<u32, Arc<FileState>>>,
-    open: Mutex<OpenPieces>,
-    flights: Mutex<HashMap<Key, Arc<Flight>>>,
+    open: OpenPieces,
+    flights: Flights,
     pub(super) ahead: Ahead,
-}
-
-#[derive(Default)]
-struct OpenPieces {
-    pieces: HashMap<Key, (Arc<Piece>, u64)>,
-    uses: u64,
-}
-
-/// A piece that somebody is getting.
-#[derive(Default)]
-struct Flight {
-    landed: Mutex<bool>,
-    changed: Condvar,
-}
-
-/// Ends a flight however its owner leaves.
-struct Landing<'a> {
-    engine: &'a Engine,
-    key: Key,
-    flight: Arc<Flight>,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        lock(&self.engine.flights).remove(&self.key);
-        *lock(&self.flight.landed) = true;
-        self.flight.changed.notify_all();
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
@@ -120,8 +84,8 @@ impl Engine {
             options: options.clone(),
             start: Instant::now(),
             files: Mutex::default(),
-            open: Mutex::default(),
-            flights: Mutex::default(),
+            open: OpenPieces::default(),
+            flights: Flights::default(),
             ahead: Ahead::default(),
         })
     }
@@ -205,19 +169,15 @@ impl Engine {
                 return Ok(piece);
             }
             self.ahead.forget(&key);
-            match self.take_off(key) {
+            match self.flights.take_off(key) {
                 Ok(landing) => {
                     let piece = Arc::new(self.open_or_fetch(state, number)?);
-                    self.keep_open(key, &piece);
+                    self.open.keep(key, &piece);
                     drop(landing);
                     return Ok(piece);
                 }
-                Err(flight) => {
-                    let landed = lock(&flight.landed);
-                    let waited = flight.changed.wait_while(landed, |landed| !*landed);
-                    drop(waited.unwrap_or_else(PoisonError::into_inner));
-                    // If it failed for the other one, the next turn is this one's to try.
-                }
+                // If it fails for the other one, the next turn is this one's to try.
+                Err(flight) => flight.wait(),
             }
         }
     }
@@ -225,28 +185,26 @@ impl Engine {
     /// Gets a piece that is needed later, unless somebody is at it; errors are left to who needs it.
     pub(super) fn get_ahead(&self, state: &Arc<FileState>, number: u64) {
         let key = (state.facts.number, number);
-        if state.refused.get().is_some() || lock(&self.open).pieces.contains_key(&key) {
+        if state.refused.get().is_some() || self.open.contains(&key) {
             return;
         }
-        if let Ok(_landing) = self.take_off(key)
+        if let Ok(_landing) = self.flights.take_off(key)
             && let Ok(piece @ Piece::File(_)) = self.open_or_fetch(state, number)
         {
-            self.keep_open(key, &Arc::new(piece));
+            self.open.keep(key, &Arc::new(piece));
         }
     }
 
     /// Whether a piece need not be asked for ahead.
     pub(super) fn is_near(&self, state: &FileState, number: u64) -> bool {
         let key = (state.facts.number, number);
-        lock(&self.open).pieces.contains_key(&key)
+        self.open.contains(&key)
             || lock(&state.seen).contains_key(&number) && state.path(number).exists()
     }
 
     /// Drops a piece that cannot be read as it should.
     pub(super) fn drop_damaged(&self, state: &FileState, number: u64) {
-        lock(&self.open)
-            .pieces
-            .remove(&(state.facts.number, number));
+        self.open.remove(&(state.facts.number, number));
         lock(&state.seen).remove(&number);
         let _ = fs::remove_file(state.path(number));
     }
@@ -261,43 +219,10 @@ impl Engine {
         cache::error("read", &state.path(number), error)
     }
 
-    fn take_off(&self, key: Key) -> Result<Landing<'_>, Arc<Flight>> {
-        let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.get(&key) {
-            return Err(Arc::clone(flight));
-        }
-        let flight = Arc::<Flight>::default();
-        flights.insert(key, Arc::clone(&flight));
-        Ok(Landing {
-            engine: self,
-            key,
-            flight,
-        })
-    }
-
     fn opened(&self, state: &FileState, number: u64) -> Option<Arc<Piece>> {
-        let mut open = lock(&self.open);
-        open.uses += 1;
-        let uses = open.uses;
-        let (piece, used) = open.pieces.get_mut(&(state.facts.number, number))?;
-        *used = uses;
-        let piece = Arc::clone(piece);
-        drop(open);
+        let piece = self.open.get(&(state.facts.number, number))?;
         self.note_use(state, number, &piece);
         Some(piece)
-    }
-
-    fn keep_open(&self, key: Key, piece: &Arc<Piece>) {
-        let mut open = lock(&self.open);
-        if open.pieces.len() >= MOST_OPEN {
-            let oldest = open.pieces.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                open.pieces.remove(&oldest);
-            }
-        }
-        open.uses += 1;
-        let uses = open.uses;
-        open.pieces.insert(key, (Arc::clone(piece), uses));
     }
 
     fn note_use(&self, state: &FileState, number: u64, piece: &Piece) {
@@ -326,7 +251,7 @@ impl Engine {
                 ErrorKind::NotFound => {}
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                     // What is open keeps its room though it is removed.
-                    lock(&self.open).pieces.clear();
+                    self.open.clear();
                     self.cache.shrink()?;
                 }
                 _ => return outcome,

@@ -20,6 +20,8 @@ mod engine;
 #[cfg(feature = "remote")]
 mod file;
 #[cfg(feature = "remote")]
+mod in_hand;
+#[cfg(feature = "remote")]
 mod index;
 mod options;
 #[cfg(feature = "remote")]

@@ -18,7 +18,7 @@ use hds::index::{Checksum, IndexError};
 
 use super::cache;
 use super::digest::{self, Value};
-use super::engine::lock;
+use super::in_hand::lock;
 use crate::source_file::{read_at, write_at};
 
 const UNKNOWN: Value = [0; 32];
