@@ -18,6 +18,8 @@ use url::{Position, Url};
 
 /// First pause before a request is repeated; the next ones are longer, and random.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// More than fit into any patience.
+const MOST_RETRIES: usize = 100_000;
 /// Length of [`Address::origin`].
 const ORIGIN_DIGITS: usize = 16;
 /// Longest pause.
@@ -110,8 +112,8 @@ impl Address {
                 max_backoff: LONGEST_PAUSE,
                 base: 2.0,
             },
-            // Time is the limit.
-            max_retries: usize::MAX,
+            // Time is the limit: no pause is shorter than the first.
+            max_retries: MOST_RETRIES,
             retry_timeout: patience,
         };
         let url = self.url.as_str();

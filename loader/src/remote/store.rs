@@ -23,6 +23,13 @@ const NETWORK_THREADS: usize = 2;
 const BROKEN_BODIES: u32 = 5;
 /// First pause after a body that broke off; doubled each time.
 const BROKEN_BODY_PAUSE: Duration = Duration::from_millis(200);
+/// Parts of the URLs that the client asks for credentials where the environment has none.
+const CREDENTIAL_SERVICES: [&str; 4] = [
+    "/latest/api/token",
+    "/latest/meta-data",
+    "/computeMetadata/",
+    "/metadata/identity/",
+];
 /// Longest text of a server that is shown.
 const MOST_SHOWN: usize = 600;
 
@@ -219,6 +226,12 @@ impl Store {
         {
             format!(
                 "the server refuses it; check {} ({})",
+                self.address.credentials(),
+                shortened(&text)
+            )
+        } else if CREDENTIAL_SERVICES.iter().any(|part| text.contains(part)) {
+            format!(
+                "there are no credentials in the environment, and this machine gives none; set {} ({})",
                 self.address.credentials(),
                 shortened(&text)
             )

@@ -57,6 +57,17 @@ fn a_wrong_secret_a_wrong_bucket_and_a_wrong_path_are_told_apart() {
         let is_secret = wrong == "AWS_SECRET_ACCESS_KEY";
         assert!(!(is_secret && text.contains("nonsense")), "{text}");
     }
+    // Without a key the client asks the machine for one.
+    let nobody = "http://127.0.0.1:9";
+    let mut environment = server.environment();
+    environment.retain(|(name, _)| !name.contains("KEY"));
+    environment.push(("AWS_METADATA_ENDPOINT", nobody.into()));
+    let hasty = Task {
+        patience_millis: 500,
+        ..Task::new(&good, cache.path())
+    };
+    let text = outcome(hasty.spawn(&environment)).unwrap_err();
+    assert!(text.contains("no credentials in the environment"), "{text}");
     let text = read("s3://nowhere/small", &[]).unwrap_err();
     assert!(
         text.contains("s3://nowhere/small/manifest.json: there is no index"),
