@@ -90,6 +90,32 @@ def test_batches_over_http_are_those_of_the_folder(index: Path, url: str, tmp_pa
     equal(batches(local, 5), batches(data, 5))
 
 
+def test_a_forked_process_goes_on_by_itself(index: Path, url: str, tmp_path: Path) -> None:
+    want = batches(hds.StreamingDataset(index, **OPTIONS), 40)
+    data = hds.StreamingDataset(url, **OPTIONS, cache_dir=tmp_path, cache_piece=4096)
+    equal(batches(data, 39), want[:39])
+    child = os.fork()
+    if child == 0:
+        # Neither threads nor connections came along; the cache is emptied, so that both are needed.
+        code = 1
+        try:
+            shutil.rmtree(tmp_path / "files")
+            equal([{key: np.copy(value) for key, value in next(iter(data)).items()}], want[39:])
+            code = 0
+        finally:
+            os._exit(code)
+    for _ in range(600):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the forked process hangs")
+    assert status == 0
+
+
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers_read_over_http_too(index: Path, url: str, tmp_path: Path, start: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
