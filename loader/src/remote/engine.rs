@@ -146,6 +146,7 @@ impl Engine {
             }
             state.values.look_for_proof();
         }
+        self.check_refused(state)?;
         if self.wants_whole(state) {
             self.cache.forget(&state.folder);
             let reason = "its checksums change or vanish in the cache while it is read; try again";
@@ -162,9 +163,7 @@ impl Engine {
     ) -> Result<Arc<Piece>, IndexError> {
         let key = (state.facts.number, number);
         loop {
-            if let Some(reason) = state.refused.get() {
-                return Err(self.address.error(&state.facts.entry.path, reason.clone()));
-            }
+            self.check_refused(state)?;
             if let Some(piece) = self.opened(state, number) {
                 return Ok(piece);
             }
@@ -381,6 +380,13 @@ impl Engine {
             "bytes {range:?} do not have the manifest's checksum, {WRONG_PIECES} times: the object was changed or damaged; upload the index again"
         );
         Err(self.address.error(&entry.path, reason))
+    }
+
+    fn check_refused(&self, state: &FileState) -> Result<(), IndexError> {
+        match state.refused.get() {
+            Some(reason) => Err(self.address.error(&state.facts.entry.path, reason.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Throws away all that was fetched of a file, as it is not what the manifest says.
