@@ -146,8 +146,12 @@ impl Engine {
             }
             state.values.look_for_proof();
         }
-        self.check_refused(state)?;
         if self.wants_whole(state) {
+            if (0..count).all(|number| state.knows(number)) {
+                return Err(self.refuse(state));
+            }
+            // Who refuses it meanwhile says so before the values go.
+            self.check_refused(state)?;
             self.cache.forget(&state.folder);
             let reason = "its checksums change or vanish in the cache while it is read; try again";
             return Err(self.address.error(&state.facts.entry.path, reason));
