@@ -73,7 +73,9 @@ mod tests {
     #[test]
     fn values_of_pieces_add_up_to_the_checksum_of_the_file() {
         let piece = 4096;
-        let content: Vec<u8> = (0..9 * 4096 + 77u32).map(|i| ((i * i) >> 7) as u8).collect();
+        let content: Vec<u8> = (0..9 * 4096 + 77u32)
+            .map(|i| ((i * i) >> 7) as u8)
+            .collect();
         for bytes in [
             1, 1024, 4095, 4096, 4097, 8192, 8193, 12_289, 20_480, 36_941,
         ] {
