@@ -104,7 +104,8 @@ impl Address {
 
     /// A client; it repeats requests for as long as `patience`.
     pub(super) fn client(&self, patience: Duration) -> Result<Arc<dyn ObjectStore>, IndexError> {
-        // Where a provider is there already, it does as well.
+        // The client takes the process's provider of cryptography and has no other way; where one is set already,
+        // that one does as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig {
             backoff: BackoffConfig {
