@@ -17,6 +17,9 @@ use crate::source_file::{SourceFile, prefetch_line};
 /// Bytes read at once where the file is not mapped.
 const BLOCK_BYTES: u64 = 4096;
 
+/// About the bytes of a record batch.
+const BATCH_BYTES: u64 = BATCH_ROWS as u64 * 12;
+
 /// The documents of one shard.
 #[derive(Debug)]
 pub(crate) struct DocumentTable {
@@ -50,6 +53,20 @@ impl DocumentTable {
     /// If it is not.
     pub(crate) fn look_again(&self) -> Result<(), IndexError> {
         self.file.look_again()
+    }
+
+    /// Asks for the parts of the file that a search for a token looks at first: its ends, and where the token's
+    /// document is if documents are of even length.
+    pub(crate) fn announce(&self, token: u64) {
+        let bytes = self.file.bytes();
+        let Range { start, end } = self.tokens;
+        let part = token.saturating_sub(start) as f64 / (end - start).max(1) as f64;
+        let at = (part * bytes as f64) as u64;
+        // Offsets and MTLD of a row are in the same batch, but not side by side.
+        let around = at.saturating_sub(BATCH_BYTES)..at.saturating_add(BATCH_BYTES).min(bytes);
+        self.file.will_need(around);
+        self.file.will_need(0..1.min(bytes));
+        self.file.will_need(bytes.saturating_sub(1)..bytes);
     }
 
     /// The shard's tokens in its split's stream.

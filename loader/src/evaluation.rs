@@ -14,6 +14,9 @@ use crate::error::LoaderError;
 use crate::index::Index;
 use crate::tokens::TokensMut;
 
+/// Sequences of a remote index that are asked for while one is read.
+const AHEAD: usize = 16;
+
 /// The windows to evaluate on, in ascending order; an iterator over their tokens.
 #[derive(Clone, Debug)]
 pub struct EvaluationSequences {
@@ -114,10 +117,17 @@ impl EvaluationSequences {
                 ),
             });
         }
-        let from = window * self.sequence_length as u64;
-        self.index
-            .split(self.domain, self.split)
-            .read(from, TokensMut::I64(out))
+        let stream = self.index.split(self.domain, self.split);
+        let (length, width) = (self.sequence_length as u64, out.len() as u64);
+        if self.index.is_remote() {
+            // Sequences are read one after another.
+            for later in (place..place + AHEAD).filter_map(|place| self.window(place)) {
+                if let Ok(range) = stream.range(later * length, width) {
+                    range.announce_tokens();
+                }
+            }
+        }
+        stream.read(window * length, TokensMut::I64(out))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Training batches from an index, under mixture weights that may change at every step.
 //!
-//! In: an index folder ([`Index`]), weights that someone publishes ([`hds::LiveWeights`]), and a
+//! In: an index in a folder or behind a URL ([`Index`]), weights that someone publishes ([`hds::LiveWeights`]), and a
 //! [`LoaderConfig`]. Out: one [`Batch`] a step: tokens, their domains, documents and MTLD.
 //!
 //! Always holds:
@@ -58,7 +58,9 @@ mod evaluation;
 mod index;
 mod loader;
 mod order;
+mod place;
 mod read_ahead;
+mod remote;
 mod row_reader;
 mod source_file;
 mod state;
@@ -73,6 +75,7 @@ pub use evaluation::{EvaluationSequence, EvaluationSequences};
 pub use hds::index::{IndexError, Split};
 pub use index::Index;
 pub use loader::Loader;
+pub use remote::{ByteSize, Fetch, RemoteOptions, is_remote};
 pub use source_file::Access;
 pub use state::LoaderState;
 pub use token_stream::TokenStream;

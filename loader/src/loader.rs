@@ -82,6 +82,7 @@ impl Loader {
         samples: Vec<u64>,
     ) -> Result<Self, LoaderError> {
         config.check()?;
+        index.check_cache(&config)?;
         let windows: Vec<u64> = index
             .domains()
             .ids()

@@ -20,6 +20,7 @@ use crate::config::LoaderConfig;
 use crate::draw::Drawer;
 use crate::index::Index;
 use crate::order::WindowOrder;
+use crate::token_stream::StreamRange;
 
 /// Reports that may wait for the thread; more are dropped.
 const WAITING: usize = 2;
@@ -99,6 +100,7 @@ impl Worker {
         let taken = |domain: DomainId| samples.get(domain.index()).copied().unwrap_or(0);
         self.asked.retain(|&(domain, count)| count >= taken(domain));
         let own = self.config.slots();
+        let mut new = Vec::new();
         for step in report.step..report.step + self.config.read_ahead_batches as u64 {
             let mixture = &report.weights.mixture;
             if self.drawer.draw(mixture, step, &mut self.slots).is_err() {
@@ -112,19 +114,30 @@ impl Worker {
                 let sample = (domain, *count);
                 *count += 1;
                 if own.contains(&slot) && self.asked.insert(sample) {
-                    self.fetch(sample.0, sample.1);
+                    if self.index.is_remote() {
+                        new.push(sample);
+                    } else {
+                        self.fetch(sample, |range| range.will_need());
+                    }
                 }
             }
         }
+        // A search may wait for a server: what all of them need first is asked for together.
+        for &sample in &new {
+            self.fetch(sample, |range| range.announce());
+        }
+        for sample in new {
+            self.fetch(sample, |range| range.will_need());
+        }
     }
 
-    fn fetch(&mut self, domain: DomainId, count: u64) {
+    fn fetch(&mut self, (domain, count): (DomainId, u64), ask: impl Fn(&StreamRange<'_>)) {
         let (packing, length) = (self.config.packing, self.config.sequence_length);
         let stream = self.index.split(domain, Split::Train);
         if let Some(place) = self.order.place(domain, count)
             && let Ok(range) = stream.sample(packing, length, place.window)
         {
-            range.will_need();
+            ask(&range);
         }
     }
 }

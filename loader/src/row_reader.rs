@@ -10,7 +10,7 @@
 use hds::index::Split;
 
 use crate::batch::{Batch, token_weighted_mtld};
-use crate::config::LoaderConfig;
+use crate::config::{LoaderConfig, Packing};
 use crate::document_search::DocumentSearch;
 use crate::error::LoaderError;
 use crate::index::Index;
@@ -29,6 +29,18 @@ const COPY: usize = 4;
 struct Row<'a> {
     range: StreamRange<'a>,
     search: DocumentSearch<'a>,
+}
+
+/// Asks a server for the windows of all rows at once, those there are; whoever reads them waits for each in turn.
+fn announce(index: &Index, config: &LoaderConfig, order: &mut WindowOrder, batch: &Batch) {
+    for sample in &batch.samples {
+        let stream = index.split(sample.domain, Split::Train);
+        if let Some(place) = order.place(sample.domain, sample.count)
+            && let Ok(range) = stream.sample(config.packing, config.sequence_length, place.window)
+        {
+            range.announce();
+        }
+    }
 }
 
 /// Fills rows whose `samples` have domain and count, and sets their epoch and window. Rows of short
@@ -51,6 +63,9 @@ pub(crate) fn read_rows(
     batch.spans.clear();
     batch.span_ends.clear();
     batch.mtld.clear();
+    if index.is_remote() && config.packing == Packing::Windows {
+        announce(index, config, order, batch);
+    }
     let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
     for turn in 0..batch.samples.len() + COPY {
         if let Some(sample) = batch.samples.get_mut(turn - FETCH) {

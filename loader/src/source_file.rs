@@ -1,5 +1,5 @@
-//! Files of an index, opened on first use: mapped, or read piece by piece. The only module with
-//! `unsafe`.
+//! Files of an index, opened on first use: mapped, read range by range, or fetched from a server
+//! ([`crate::remote`]). The only module with `unsafe`.
 //!
 //! In: a path, the size the manifest gives, and how to get at it. Out: ranges of the file's bytes, of a
 //! map without a copy. Always holds: no byte is handed out before the file was seen to have exactly
@@ -54,6 +54,9 @@ enum Opened {
     File(KeptFile),
     /// Opened anew for each read.
     Path,
+    /// Behind a URL.
+    #[cfg(feature = "remote")]
+    Remote(crate::remote::RemoteFile),
 }
 
 /// A file that counts among those kept open.
@@ -85,6 +88,27 @@ impl SourceFile {
         })
     }
 
+    /// A file of a remote index; `url` is for messages. Asks the server for nothing yet.
+    #[cfg(feature = "remote")]
+    pub(crate) fn remote(url: PathBuf, bytes: u64, file: crate::remote::RemoteFile) -> Self {
+        Self {
+            path: url,
+            bytes,
+            access: Access::Read,
+            opened: Opened::Remote(file).into(),
+            changed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether reading it may wait for a server.
+    pub(crate) fn is_remote(&self) -> bool {
+        #[cfg(feature = "remote")]
+        if let Some(Opened::Remote(_)) = self.opened.get() {
+            return true;
+        }
+        false
+    }
+
     /// Size.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -107,7 +131,7 @@ impl SourceFile {
     pub(crate) fn mapped(&self) -> Result<Option<&[u8]>, IndexError> {
         match self.opened()? {
             Opened::Map(map) => Ok(Some(map)),
-            Opened::File(_) | Opened::Path => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -133,6 +157,13 @@ impl SourceFile {
             Opened::Map(map) => return Ok(&map[start..end]),
             Opened::File(file) => Some(&file.0),
             Opened::Path => None,
+            #[cfg(feature = "remote")]
+            Opened::Remote(file) => {
+                scratch.clear();
+                scratch.resize(end - start, 0);
+                file.read(range.start, scratch)?;
+                return Ok(scratch);
+            }
         };
         scratch.clear();
         scratch.resize(end - start, 0);
@@ -161,6 +192,10 @@ impl SourceFile {
     /// Asks the system for bytes that are read in a while, without waiting for them where that is
     /// possible. Errors are left to the later read.
     pub(crate) fn will_need(&self, range: Range<u64>) {
+        #[cfg(feature = "remote")]
+        if let Some(Opened::Remote(file)) = self.opened.get() {
+            return file.will_need(range);
+        }
         let (start, length) = (range.start as usize, (range.end - range.start) as usize);
         if self.look_again().is_err() {
             return;
@@ -183,6 +218,10 @@ impl SourceFile {
     /// # Errors
     /// If it is gone or has another size.
     pub(crate) fn look_again(&self) -> Result<(), IndexError> {
+        if self.is_remote() {
+            // Each answer of the server is held against the manifest.
+            return Ok(());
+        }
         let metadata = self.path.metadata();
         let outcome = metadata
             .map_err(|e| io_error("read the size of", &self.path, e))
@@ -267,17 +306,30 @@ fn check(path: &Path, metadata: &std::fs::Metadata, bytes: u64) -> Result<(), In
 }
 
 #[cfg(unix)]
-fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
+pub(crate) fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, out, at)
 }
 
 #[cfg(not(unix))]
-fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
+pub(crate) fn read_at(file: &File, out: &mut [u8], at: u64) -> std::io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};
     // A handle of its own: threads must not move each other's position.
     let mut file = file.try_clone()?;
     file.seek(SeekFrom::Start(at))?;
     file.read_exact(out)
+}
+
+#[cfg(all(unix, feature = "remote"))]
+pub(crate) fn write_at(file: &File, content: &[u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, content, at)
+}
+
+#[cfg(all(not(unix), feature = "remote"))]
+pub(crate) fn write_at(file: &File, content: &[u8], at: u64) -> std::io::Result<()> {
+    use std::io::{Seek, SeekFrom, Write};
+    let mut file = file.try_clone()?;
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(content)
 }
 
 #[allow(unsafe_code)]

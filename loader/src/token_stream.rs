@@ -5,16 +5,16 @@
 //! range exactly. A file is mapped at its first use. Leaves windows to [`crate::order`].
 
 use std::ops::Range;
-use std::path::Path;
 
-use hds::index::{FileEntry, IndexError, SplitEntry, TokenType};
+use hds::index::{IndexError, SplitEntry, TokenType};
 
 use crate::batch::DocumentSpan;
 use crate::config::Packing;
 use crate::document_search::DocumentSearch;
 use crate::document_table::DocumentTable;
 use crate::error::LoaderError;
-use crate::source_file::{Access, SourceFile};
+use crate::place::Place;
+use crate::source_file::SourceFile;
 use crate::tokens::TokensMut;
 
 /// A split: T tokens and its documents, one after another.
@@ -51,27 +51,23 @@ impl TokenStream {
     /// # Errors
     /// The first file that is missing or of another size.
     pub(crate) fn open(
-        index: &Path,
+        place: &Place,
         name: String,
         entry: &SplitEntry,
         token_type: TokenType,
         vocabulary: u32,
-        access: Access,
     ) -> Result<Self, IndexError> {
         let shards = entry
             .shards
             .iter()
             .map(|shard| {
-                let file = |entry: &FileEntry| {
-                    SourceFile::new(index.join(&entry.path), entry.bytes, access)
-                };
                 let tokens = shard.first_token..shard.first_token + shard.tokens;
-                let table = file(&shard.documents_file)?;
+                let table = place.file(&shard.documents_file)?;
                 Ok(Shard {
                     first_token: shard.first_token,
                     tokens: shard.tokens,
                     first_document: shard.first_document,
-                    file: file(&shard.tokens_file)?,
+                    file: place.file(&shard.tokens_file)?,
                     table: DocumentTable::new(table, shard.documents, tokens),
                 })
             })
@@ -281,6 +277,33 @@ impl<'a> StreamRange<'a> {
             shard.file.prefetch(bytes)?;
         }
         Ok(())
+    }
+
+    /// Asks a remote index's server for what the range needs, as far as that is known without looking; does not
+    /// wait. Nothing for local files.
+    pub(crate) fn announce(&self) {
+        self.announce_tokens();
+        for shard in self.shards.iter().filter(|s| s.file.is_remote()) {
+            let start = self.from.max(shard.first_token);
+            if start >= self.end {
+                break;
+            }
+            shard.table.announce(start);
+        }
+    }
+
+    /// As [`Self::announce`], without the documents.
+    pub(crate) fn announce_tokens(&self) {
+        for shard in self.shards.iter().filter(|s| s.file.is_remote()) {
+            let start = self.from.max(shard.first_token);
+            let stop = self.end.min(shard.end_token());
+            if start >= stop {
+                break;
+            }
+            let width = self.stream.token_type.bytes();
+            let bytes = byte_range(start - shard.first_token, stop - start, width);
+            shard.file.will_need(bytes);
+        }
     }
 
     /// Asks the system for the tokens and documents, which are read in a while. The thread may wait for

@@ -68,6 +68,10 @@ class Core:
         padding_token: int | None,
         read_ahead_batches: int,
         access_by: str,
+        cache: str | None,
+        cache_limit: str,
+        cache_piece: str,
+        fetch: str,
     ) -> None: ...
     def publish_at(self, path: str, weights: list[float], version: int, step: int) -> None: ...
     def read_from(self, path: str) -> None: ...

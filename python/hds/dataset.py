@@ -35,7 +35,8 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     An item is a whole batch (this rank's part of it), so a ``torch.utils.data.DataLoader`` takes it with
     ``batch_size=None``. L is ``seq_len``, R the rows of this rank.
 
-    index: folder that ``hds-index build`` wrote.
+    index: folder that ``hds-index build`` wrote, or where it was uploaded: ``s3://``, ``gs://``, ``az://`` or
+        ``http(s)://``, with credentials from the environment (AWS_ACCESS_KEY_ID and so on).
     seq_len: tokens that a sequence trains on, L.
     batch_size: sequences of the GLOBAL batch, over all ranks; ranks share it, so that the stream does not
         depend on their number.
@@ -57,6 +58,9 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     keys: which arrays a batch has (all but "sample_ids" where not given); also "step" and "weights_version".
     length: batches of an epoch, after which iteration ends; the next one goes on. Endless where not given.
     read_ahead: batches that the system is asked for beforehand. access: "map", or "read" where maps are a problem.
+    cache_dir, cache_limit, cache_piece, fetch: for an index behind a URL: folder that keeps what was fetched (unset:
+        $HDS_CACHE, $XDG_CACHE_HOME/hds or ~/.cache/hds), its most bytes ("100GB" or a number), bytes fetched
+        together, and whether they are used at once ("pieces") or when their file was found whole ("files").
     weights_file: take the weights that another process publishes there (``hds.WeightsWriter``).
     replay: take the weights of this log. weight_log: write one (rank 0).
     output: "torch", "numpy", or "auto": torch where it is installed.
@@ -86,6 +90,10 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         length: int | None = None,
         read_ahead: int = 2,
         access: str = "map",
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | str = "100GB",
+        cache_piece: int | str = "1MiB",
+        fetch: str = "pieces",
         weights_file: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
         weight_log: str | os.PathLike[str] | None = None,
@@ -118,6 +126,10 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
             "padding_token": padding_token,
             "read_ahead_batches": read_ahead,
             "access_by": access,
+            "cache": None if cache_dir is None else os.fspath(cache_dir),
+            "cache_limit": str(cache_limit),
+            "cache_piece": str(cache_piece),
+            "fetch": fetch,
         }
         keys = DEFAULT_KEYS + FACTS if keys is None else tuple(keys)
         self._facts = tuple(key for key in keys if key in FACTS)

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 
 use crate::error::{index_error, loader_error, shared_error, source_error, value_error};
 use crate::history::History;
-use crate::options::{ArrayOptions, access, named};
+use crate::options::{ArrayOptions, access, named, remote};
 use crate::stream::Stream;
 
 /// What `hds.StreamingDataset` is made of; not for use by itself.
@@ -41,7 +41,8 @@ impl Core {
     #[new]
     #[pyo3(signature = (
         index, *, sequence_length, batch_size, seed, rank, world_size, draws, minimum_per_domain, order,
-        domain_end, cap, packing, padding_token, read_ahead_batches, access_by
+        domain_end, cap, packing, padding_token, read_ahead_batches, access_by, cache, cache_limit,
+        cache_piece, fetch
     ))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
@@ -61,6 +62,10 @@ impl Core {
         padding_token: Option<u32>,
         read_ahead_batches: usize,
         access_by: &str,
+        cache: Option<PathBuf>,
+        cache_limit: &str,
+        cache_piece: &str,
+        fetch: &str,
     ) -> PyResult<Self> {
         let config = LoaderConfig {
             sequence_length,
@@ -81,7 +86,8 @@ impl Core {
         };
         config.check().map_err(loader_error)?;
         let access = access(access_by)?;
-        let index = py.detach(|| Index::open_with(&index, access));
+        let remote = remote(cache, cache_limit, cache_piece, fetch)?;
+        let index = py.detach(|| Index::open_from(&index, access, &remote));
         let index = index.map_err(index_error)?;
         let samples = vec![0; index.domains().len()];
         Ok(Self {

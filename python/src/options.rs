@@ -2,7 +2,9 @@
 //!
 //! In: the keyword arguments of `Core`. Out: a configuration and which arrays a batch has.
 
-use hds_loader::Access;
+use std::path::PathBuf;
+
+use hds_loader::{Access, ByteSize, RemoteOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
@@ -97,4 +99,26 @@ pub(crate) fn access(name: &str) -> PyResult<Access> {
             "access: {other:?} is neither \"map\" nor \"read\""
         ))),
     }
+}
+
+/// How an index behind a URL is read.
+pub(crate) fn remote(
+    cache: Option<PathBuf>,
+    limit: &str,
+    piece: &str,
+    fetch: &str,
+) -> PyResult<RemoteOptions> {
+    let size = |field: &str, text: &str| {
+        let size = text.parse::<ByteSize>();
+        size.map_err(|e| PyValueError::new_err(format!("{field}: {e}")))
+    };
+    let options = RemoteOptions {
+        cache,
+        cache_limit: size("cache_limit", limit)?,
+        piece: size("cache_piece", piece)?,
+        fetch: named("fetch", fetch)?,
+        ..RemoteOptions::default()
+    };
+    options.check().map_err(PyValueError::new_err)?;
+    Ok(options)
 }

@@ -111,6 +111,26 @@ pub enum IndexError {
         /// Found BLAKE3.
         got: String,
     },
+    /// An object of a remote index cannot be had, or is not what the manifest says.
+    #[error("cannot read {url}: {reason}")]
+    Remote {
+        /// Where it is.
+        url: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The local copy of a remote index cannot be kept.
+    #[error(
+        "cannot {action} {path}, in the cache of a remote index: {source}; give a cache folder on a local disk with room that this user may write to"
+    )]
+    Cache {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A file's inside is not what the format says.
     #[error("{path}: {reason}; run `hds-index verify`")]
     Content {

@@ -21,8 +21,6 @@ use crate::durable::{self, FileError, open_regular};
 pub const FORMAT_NAME: &str = "hds-index";
 /// Version of the format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// A manifest larger than this is refused (256 MiB; 100,000 shards take about 60 MB).
-const MAX_BYTES: u64 = 256 << 20;
 
 /// How a token is stored; one type for the whole index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +206,9 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// A manifest larger than this is refused (256 MiB; 100,000 shards take about 60 MB).
+    pub const MAX_BYTES: u64 = 256 << 20;
+
     /// Reads and checks the manifest of an index folder; also gives the index's fingerprint, the
     /// BLAKE3 of the manifest's bytes.
     ///
@@ -217,7 +218,7 @@ impl Manifest {
         let path = index.join(MANIFEST_FILE);
         let file = open_regular(&path).map_err(|e| not_opened(index, &path, e))?;
         let mut text = Vec::new();
-        file.take(MAX_BYTES + 1)
+        file.take(Self::MAX_BYTES + 1)
             .read_to_end(&mut text)
             .map_err(|e| io_error("read", &path, e))?;
         Ok((Self::parse(&text, &path)?, Checksum::of(&text)))
@@ -232,8 +233,11 @@ impl Manifest {
             path: path.to_owned(),
             reason,
         };
-        if text.len() as u64 > MAX_BYTES {
-            return Err(parse_error(format!("larger than {MAX_BYTES} bytes")));
+        if text.len() as u64 > Self::MAX_BYTES {
+            return Err(parse_error(format!(
+                "larger than {} bytes",
+                Self::MAX_BYTES
+            )));
         }
         #[derive(Deserialize)]
         struct Head {

@@ -254,6 +254,46 @@ fn sigterm_saves_and_the_run_can_go_on() {
 }
 
 #[test]
+fn a_run_over_a_url_is_the_run_over_the_folder() {
+    let setting = setting();
+    let url = format!("data.index=file://{}/index", setting.root.display());
+    let cache = format!("data.cache={}", setting.root.join("cache").display());
+    let remote = [
+        "--set",
+        &url,
+        "--set",
+        &cache,
+        "--set",
+        "data.cache_piece=64KiB",
+    ];
+    let run = |name: &str, more: &[&str]| {
+        let out = setting.root.join(name);
+        let first = [
+            "run",
+            "--config",
+            text(&setting.config),
+            "--out",
+            text(&out),
+        ];
+        let steps = ["--set", "run.steps=20"];
+        succeed("hds-train", &[&first[..], &steps, more].concat());
+        records(&out)
+    };
+    let folder = run("folder", &[]);
+    assert_eq!(steps(&folder).count(), 20);
+    assert!(run("remote", &remote) == folder);
+    assert!(setting.root.join("cache/files").is_dir());
+    let out = setting.root.join("unused");
+    let wrong = ["--set", "data.cache_piece=3MiB", "--out", text(&out)];
+    let first = ["run", "--config", text(&setting.config)];
+    let error = fail("hds-train", &[&first[..], &wrong].concat());
+    assert!(
+        error.contains("data.cache_piece: is 3MiB, must be"),
+        "{error}"
+    );
+}
+
+#[test]
 fn shards_cut_short_under_a_run_that_reads_them_are_an_error() {
     let setting = setting();
     let out = setting.root.join("run");

@@ -8,6 +8,7 @@
 mod alike;
 mod checkpoint;
 mod config;
+mod data_section;
 #[cfg(test)]
 mod documented;
 mod error;
@@ -33,9 +34,9 @@ mod trainer;
 
 pub use checkpoint::{CheckpointError, Checkpoints};
 pub use config::{
-    BaseWeights, CheckpointSection, ConfigError, DataSection, EvaluationSection, NamedWeights,
-    RunConfig, RunSection, SignalsSection,
+    CheckpointSection, ConfigError, EvaluationSection, RunConfig, RunSection, SignalsSection,
 };
+pub use data_section::{BaseWeights, DataSection, NamedWeights};
 pub use error::RunError;
 pub use evaluate::{
     DomainEvaluation, EvaluateError, EvaluateOptions, Evaluation, LoadedModel, evaluate_held_out,

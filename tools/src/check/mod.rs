@@ -6,6 +6,7 @@
 
 mod python;
 mod results;
+mod servers;
 mod steps;
 
 use std::time::{Duration, Instant};

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use super::python;
 use super::results::{self, Counts};
+use super::servers;
 use crate::process::{quiet_stdout, run_shown};
 use crate::project::{Project, cargo};
 use crate::setup::{self, Flavour};
@@ -24,6 +25,8 @@ pub enum Step {
     Doc,
     /// The programs build.
     Build,
+    /// Servers that tests read from are there.
+    Servers,
     /// The tests pass.
     Test,
     /// The Python package builds and its tests pass.
@@ -32,13 +35,14 @@ pub enum Step {
 
 impl Step {
     /// Every step, the quick ones first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Setup,
         Self::Fmt,
         Self::Tidy,
         Self::Clippy,
         Self::Doc,
         Self::Build,
+        Self::Servers,
         Self::Test,
         Self::Python,
     ];
@@ -53,6 +57,7 @@ impl Step {
             Self::Clippy => "clippy",
             Self::Doc => "doc",
             Self::Build => "build",
+            Self::Servers => "servers",
             Self::Test => "test",
             Self::Python => "python",
         }
@@ -61,7 +66,7 @@ impl Step {
     /// Whether it is of no use unless `other` has passed.
     pub(super) fn needs(self, other: Self) -> bool {
         match self {
-            Self::Setup | Self::Fmt | Self::Tidy => false,
+            Self::Setup | Self::Fmt | Self::Tidy | Self::Servers => false,
             Self::Clippy | Self::Doc | Self::Build => other == Self::Setup,
             Self::Test => matches!(other, Self::Setup | Self::Build),
             Self::Python => other == Self::Build,
@@ -71,7 +76,7 @@ impl Step {
     /// The arguments of cargo; none for what this program does itself.
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Setup | Self::Tidy | Self::Python => &[],
+            Self::Setup | Self::Tidy | Self::Servers | Self::Python => &[],
             Self::Fmt => &["fmt", "--all", "--check"],
             Self::Clippy => &[
                 "clippy",
@@ -101,6 +106,7 @@ impl Step {
         match self {
             Self::Setup => "libtorch is there".into(),
             Self::Tidy => "house rules".into(),
+            Self::Servers => "nginx and an S3 server are there".into(),
             Self::Python => "wheel and tests of the Python package".into(),
             _ => format!("cargo {}", self.arguments().join(" ")),
         }
@@ -113,6 +119,7 @@ impl Step {
                 .map(drop)
                 .map_err(|error| error.to_string()),
             Self::Tidy => check_tidy(project),
+            Self::Servers => servers::run(project),
             Self::Python => python::run(project, counts),
             Self::Test => results::run_tests(&mut self.command(project), counts)
                 .map_err(|error| format!("cargo: {error}"))?,

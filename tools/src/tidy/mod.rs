@@ -88,7 +88,7 @@ fn list(root: &Path, relative: &Path, files: &mut Vec<PathBuf>) -> io::Result<()
         let path = relative.join(&*name);
         let made = matches!(
             &*name,
-            ".git" | "target" | "out" | ".venv" | "__pycache__" | "Cargo.lock"
+            ".git" | ".servers" | "target" | "out" | ".venv" | "__pycache__" | "Cargo.lock"
         ) || name.starts_with(".libtorch")
             || name.ends_with(".hds-tmp");
         let kind = entry.file_type()?;

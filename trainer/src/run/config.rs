@@ -4,15 +4,14 @@
 //! resolved form, defaults filled in, is written into the run folder. The parts that other modules
 //! read (model, optimizer, reward, scheduler) are structs of theirs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hds::{DomainSet, Mixture, MixtureError};
-use hds_loader::Access;
+use hds::MixtureError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::data_section::DataSection;
 use super::optimizer_section::OptimizerSection;
 use super::overrides;
 use super::preset_values;
@@ -20,7 +19,7 @@ use crate::distributed::DistributedSection;
 use crate::gradients::{GradientMode, LayerChoice};
 use crate::model::ModelSettings;
 use crate::reward::RewardConfig;
-use crate::scheduler::{SchedulerConfig, pile_weights};
+use crate::scheduler::SchedulerConfig;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
@@ -123,107 +122,6 @@ impl Default for RunSection {
             max_bad_steps: 10,
             tensorboard: true,
         }
-    }
-}
-
-/// `[data]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DataSection {
-    /// Folder of the index.
-    pub index: PathBuf,
-    /// How its files are read: `map`, or `read` where maps are slow or the files may change under the run.
-    pub access: Access,
-    /// Tokens the model predicts per sequence, L.
-    pub sequence_length: usize,
-    /// Sequences per optimizer step, B.
-    pub batch_size: usize,
-    /// Sequences per forward and backward pass; 0 takes the whole batch at once.
-    pub micro_batch_size: usize,
-    /// Sequences that every domain of positive base weight gets at the least in each batch.
-    pub minimum_per_domain: usize,
-    /// Weights before and without an agent: `natural`, `uniform`, `pile`, or a table by domain.
-    pub base_weights: BaseWeights,
-}
-
-impl Default for DataSection {
-    fn default() -> Self {
-        // Paper, section 5 of the method: L = 1024, B = 1152 as 8 GPUs × 8 × 18.
-        Self {
-            index: PathBuf::new(),
-            access: Access::Map,
-            sequence_length: 1024,
-            batch_size: 1152,
-            micro_batch_size: 8,
-            minimum_per_domain: 0,
-            base_weights: BaseWeights::Named(NamedWeights::Natural),
-        }
-    }
-}
-
-/// The weights of the corpus itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "must be \"natural\", \"uniform\", \"pile\" or a weight for each domain, { name = 0.5, ... }"
-)]
-pub enum BaseWeights {
-    /// By rule.
-    Named(NamedWeights),
-    /// By domain; any positive sum, divided by it. Every domain of the index must be named.
-    Table(BTreeMap<String, f64>),
-}
-
-/// Rules for base weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NamedWeights {
-    /// Proportional to the training tokens of each domain.
-    Natural,
-    /// The same for every domain.
-    Uniform,
-    /// The Pile's published weights; the index's domains must be The Pile's sets.
-    Pile,
-}
-
-impl BaseWeights {
-    /// The mixture over the index's domains; `tokens` are each domain's training tokens.
-    ///
-    /// # Errors
-    /// If a domain has no weight, a name is no domain of the index, or the weights are no mixture.
-    pub fn resolve(&self, domains: &DomainSet, tokens: &[u64]) -> Result<Mixture, ConfigError> {
-        let from_table = |lookup: &dyn Fn(&str) -> Option<f64>| {
-            domains
-                .names()
-                .iter()
-                .map(|name| {
-                    lookup(name).ok_or_else(|| ConfigError::Key {
-                        key: "data.base_weights".into(),
-                        reason: format!("no weight for domain {name:?} of the index"),
-                    })
-                })
-                .collect::<Result<Vec<f64>, _>>()
-        };
-        let raw = match self {
-            Self::Named(NamedWeights::Uniform) => vec![1.0; domains.len()],
-            Self::Named(NamedWeights::Natural) => tokens.iter().map(|&t| t as f64).collect(),
-            Self::Named(NamedWeights::Pile) => {
-                return pile_weights(domains).map_err(|e| ConfigError::Key {
-                    key: "data.base_weights".into(),
-                    reason: e.to_string(),
-                });
-            }
-            Self::Table(table) => {
-                for name in table.keys() {
-                    domains.find(name).map_err(|e| ConfigError::Key {
-                        key: format!("data.base_weights.{name}"),
-                        reason: e.to_string(),
-                    })?;
-                }
-                from_table(&|name| table.get(name).copied())?
-            }
-        };
-        Mixture::normalized(raw, domains).map_err(|source| ConfigError::BaseWeights { source })
     }
 }
 
@@ -344,6 +242,10 @@ impl RunConfig {
             let reason = "missing; give the folder of an index, for example --set data.index=index";
             return fail("data.index", reason.into());
         }
+        if let Err(reason) = self.data.remote().check() {
+            let (key, reason) = reason.split_once(": ").unwrap_or(("cache", &reason));
+            return fail(&format!("data.{key}"), reason.to_owned());
+        }
         for (key, value) in [
             ("run.steps", self.run.steps),
             ("run.max_bad_steps", self.run.max_bad_steps),
@@ -413,6 +315,9 @@ impl RunConfig {
 
 #[cfg(test)]
 mod tests {
+    use hds::DomainSet;
+
+    use super::super::data_section::{BaseWeights, NamedWeights};
     use super::*;
 
     fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig, ConfigError> {

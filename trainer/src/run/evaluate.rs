@@ -284,7 +284,8 @@ pub fn evaluate_held_out(
     let start = Instant::now();
     let path = loaded.index_path(options)?;
     let config = configuration(loaded, options, &path)?;
-    let index = Index::open_with(&path, config.data.access)?;
+    let data = &config.data;
+    let index = Index::open_from(&path, data.access, &data.remote())?;
     loaded.check_tokenizer(&path, &index.manifest().tokenizer)?;
     let base = setup::base_weights(&config, &index).map_err(|error| match error {
         RunError::Config(error) => EvaluateError::BaseWeights(error),

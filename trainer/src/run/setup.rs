@@ -19,13 +19,17 @@ use crate::model::Model;
 use crate::scheduler::RunFacts;
 
 /// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 10] = [
+const MAY_DIFFER: [&str; 14] = [
     "run.device",
     "run.threads",
     "run.max_bad_steps",
     "run.tensorboard",
     "data.index",
     "data.access",
+    "data.cache",
+    "data.cache_limit",
+    "data.cache_piece",
+    "data.fetch",
     "checkpoint.interval_steps",
     "checkpoint.keep",
     "distributed.join_seconds",

@@ -76,7 +76,8 @@ impl Trainer {
         group: Rc<Group>,
     ) -> Result<Self, RunError> {
         let device = setup::prepare_device(&config.run, &group)?;
-        let index = Index::open_with(&config.data.index, config.data.access)?;
+        let data = &config.data;
+        let index = Index::open_from(&data.index, data.access, &data.remote())?;
         let domains = index.domains().clone();
         let base = setup::base_weights(&config, &index)?;
 

@@ -1,0 +1,434 @@
+//! Gets pieces: from those open, from the cache, from the server. One for each process.
+//!
+//! In: a file and the number of a piece. Out: the piece, open for reading and checked. Always holds: a piece is
+//! fetched once at a time, by one process; one from the cache was seen whole, with its checksum, in this process
+//! before a byte of it is used; whatever is not as it should be is fetched again or is an error. Everything waits
+//! on the caller's thread, but for what is asked for ahead ([`super::ahead`]).
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use hds::index::{FileEntry, IndexError};
+
+use super::address::Address;
+use super::ahead::Ahead;
+use super::cache::{self, Cache, Claim};
+use super::digest;
+use super::in_hand::{Flights, OpenPieces, lock};
+use super::options::{Fetch, RemoteOptions};
+use super::piece::{self, Piece};
+use super::store::Store;
+use super::values::{Values, Verdict};
+
+/// Seconds after which the use of a piece is noted again.
+const TOUCH_SECONDS: u32 = 5;
+/// How often a piece is asked for that does not have its checksum.
+const WRONG_PIECES: u32 = 2;
+/// How often room is looked for before a piece is kept in memory alone.
+const ROOM_LOOKS: u32 = 3;
+/// How often a piece is tried for that a full disk, or who removes the cache, stands against.
+const CACHE_TRIES: u32 = 8;
+/// Pause between looks for room.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
+
+/// A file of the index, as the manifest has it.
+#[derive(Debug)]
+pub(super) struct FileFacts {
+    /// Its number among all files of this index.
+    pub(super) number: u32,
+    pub(super) entry: FileEntry,
+}
+
+/// What a process knows of a file.
+pub(super) struct FileState {
+    pub(super) facts: Arc<FileFacts>,
+    folder: PathBuf,
+    values: Values,
+    /// The object's ETag, once seen.
+    etag: Mutex<Option<String>>,
+    /// Pieces seen whole in this process, with the second of their last noted use.
+    seen: Mutex<HashMap<u64, u32>>,
+    /// Why the file cannot be used any more.
+    refused: OnceLock<String>,
+}
+
+/// Fetches for one process.
+pub(super) struct Engine {
+    address: Arc<Address>,
+    store: Store,
+    cache: Cache,
+    options: RemoteOptions,
+    start: Instant,
+    files: Mutex<HashMap<u32, Arc<FileState>>>,
+    open: OpenPieces,
+    flights: Flights,
+    pub(super) ahead: Ahead,
+}
+
+impl Engine {
+    pub(super) fn new(address: Arc<Address>, options: &RemoteOptions) -> Result<Self, IndexError> {
+        let folder = options
+            .cache_folder()
+            .map_err(|reason| IndexError::Remote {
+                url: address.shown().into(),
+                reason,
+            })?;
+        Ok(Self {
+            cache: Cache::open(folder, options)?,
+            store: Store::new(Arc::clone(&address), options.patience)?,
+            address,
+            options: options.clone(),
+            start: Instant::now(),
+            files: Mutex::default(),
+            open: OpenPieces::default(),
+            flights: Flights::default(),
+            ahead: Ahead::default(),
+        })
+    }
+
+    /// Size of all pieces of a file but its last.
+    pub(super) fn piece_bytes(&self) -> u64 {
+        self.options.piece.0
+    }
+
+    /// Threads for what is asked for ahead.
+    pub(super) fn connections(&self) -> usize {
+        self.options.connections
+    }
+
+    /// Whether a file is used only once it is known whole.
+    pub(super) fn wants_whole(&self, state: &FileState) -> bool {
+        self.options.fetch == Fetch::Files && !state.values.are_proven()
+    }
+
+    /// What this process knows of a file.
+    pub(super) fn state(&self, facts: &Arc<FileFacts>) -> Arc<FileState> {
+        let mut files = lock(&self.files);
+        let state = files.entry(facts.number).or_insert_with(|| {
+            let entry = &facts.entry;
+            let origin = self.address.origin();
+            let folder = self
+                .cache
+                .folder_of(&entry.blake3, self.piece_bytes(), origin);
+            Arc::new(FileState {
+                values: Values::new(
+                    folder.clone(),
+                    entry.blake3,
+                    entry.bytes,
+                    self.piece_bytes(),
+                ),
+                facts: Arc::clone(facts),
+                folder,
+                etag: Mutex::default(),
+                seen: Mutex::default(),
+                refused: OnceLock::new(),
+            })
+        });
+        Arc::clone(state)
+    }
+
+    /// Sees that all pieces of a file were fetched and are the manifest's, where that is asked for.
+    pub(super) fn make_whole(&self, state: &Arc<FileState>) -> Result<(), IndexError> {
+        let count = digest::pieces(state.facts.entry.bytes, self.piece_bytes());
+        // Values may be removed under us, with the whole cache; once is enough to go on from.
+        for _ in 0..2 {
+            if !self.wants_whole(state) {
+                return Ok(());
+            }
+            for number in 0..count {
+                if !state.knows(number) {
+                    self.get(state, number)?;
+                }
+            }
+            state.values.look_for_proof();
+        }
+        if self.wants_whole(state) {
+            if (0..count).all(|number| state.knows(number)) {
+                return Err(self.refuse(state));
+            }
+            // Who refuses it meanwhile says so before the values go.
+            self.check_refused(state)?;
+            self.cache.forget(&state.folder);
+            let reason = "its checksums change or vanish in the cache while it is read; try again";
+            return Err(self.address.error(&state.facts.entry.path, reason));
+        }
+        Ok(())
+    }
+
+    /// A piece, from wherever it is nearest.
+    pub(super) fn get(
+        &self,
+        state: &Arc<FileState>,
+        number: u64,
+    ) -> Result<Arc<Piece>, IndexError> {
+        let key = (state.facts.number, number);
+        loop {
+            self.check_refused(state)?;
+            if let Some(piece) = self.opened(state, number) {
+                return Ok(piece);
+            }
+            self.ahead.forget(&key);
+            match self.flights.take_off(key) {
+                Ok(landing) => {
+                    let piece = Arc::new(self.open_or_fetch(state, number)?);
+                    self.open.keep(key, &piece);
+                    drop(landing);
+                    return Ok(piece);
+                }
+                // If it fails for the other one, the next turn is this one's to try.
+                Err(flight) => flight.wait(),
+            }
+        }
+    }
+
+    /// Gets a piece that is needed later, unless somebody is at it; errors are left to who needs it.
+    pub(super) fn get_ahead(&self, state: &Arc<FileState>, number: u64) {
+        let key = (state.facts.number, number);
+        if state.refused.get().is_some() || self.open.contains(&key) {
+            return;
+        }
+        if let Ok(_landing) = self.flights.take_off(key)
+            && let Ok(piece @ Piece::File(_)) = self.open_or_fetch(state, number)
+        {
+            self.open.keep(key, &Arc::new(piece));
+        }
+    }
+
+    /// Whether a piece need not be asked for ahead.
+    pub(super) fn is_near(&self, state: &FileState, number: u64) -> bool {
+        let key = (state.facts.number, number);
+        self.open.contains(&key)
+            || lock(&state.seen).contains_key(&number) && state.path(number).exists()
+    }
+
+    /// Drops a piece that cannot be read as it should.
+    pub(super) fn drop_damaged(&self, state: &FileState, number: u64) {
+        self.open.remove(&(state.facts.number, number));
+        lock(&state.seen).remove(&number);
+        let _ = fs::remove_file(state.path(number));
+    }
+
+    /// The error of a piece in the cache that cannot be read.
+    pub(super) fn unreadable(
+        &self,
+        state: &FileState,
+        number: u64,
+        error: std::io::Error,
+    ) -> IndexError {
+        cache::error("read", &state.path(number), error)
+    }
+
+    fn opened(&self, state: &FileState, number: u64) -> Option<Arc<Piece>> {
+        let piece = self.open.get(&(state.facts.number, number))?;
+        self.note_use(state, number, &piece);
+        Some(piece)
+    }
+
+    fn note_use(&self, state: &FileState, number: u64, piece: &Piece) {
+        let now = self.start.elapsed().as_secs() as u32;
+        let mut seen = lock(&state.seen);
+        if let Some(last) = seen.get_mut(&number)
+            && now.saturating_sub(*last) >= TOUCH_SECONDS
+        {
+            *last = now;
+            drop(seen);
+            piece.touch();
+        }
+    }
+
+    /// A piece of the cache or else of the server. Where the disk has less room than the limit says, old pieces make
+    /// way; where somebody removes the cache meanwhile, it begins anew.
+    fn open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, IndexError> {
+        let mut tries = 0;
+        loop {
+            let outcome = self.try_open_or_fetch(state, number);
+            let kind = match &outcome {
+                Err(IndexError::Cache { source, .. }) if tries < CACHE_TRIES => source.kind(),
+                _ => return outcome,
+            };
+            match kind {
+                ErrorKind::NotFound => {}
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    // What is open keeps its room though it is removed.
+                    self.open.clear();
+                    self.cache.shrink()?;
+                }
+                _ => return outcome,
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, IndexError> {
+        let path = state.path(number);
+        loop {
+            if let Some(piece) = self.open_cached(state, number)? {
+                return Ok(piece);
+            }
+            if let Some(claim) = Claim::take(&path, self.options.patience)? {
+                // Another process may have been faster between the look and the claim.
+                return match self.open_cached(state, number)? {
+                    Some(piece) => Ok(piece),
+                    None => self.fetch(state, number, claim),
+                };
+            }
+        }
+    }
+
+    /// A piece of the cache, if it is there and whole.
+    fn open_cached(&self, state: &FileState, number: u64) -> Result<Option<Piece>, IndexError> {
+        let path = state.path(number);
+        let file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(cache::error("open", &path, e)),
+        };
+        let bytes = self.bytes_of(state, number);
+        let is_seen = lock(&state.seen).contains_key(&number);
+        let is_whole = if is_seen {
+            file.metadata()
+                .is_ok_and(|metadata| metadata.len() == piece::stored_bytes(bytes))
+        } else {
+            match piece::read(&file, bytes) {
+                Ok(Some((value, content))) => {
+                    let found = self.value(state, number, &content);
+                    found == value && self.learn_cached(state, number, &found)?
+                }
+                _ => false,
+            }
+        };
+        if !is_whole {
+            self.drop_damaged(state, number);
+            return Ok(None);
+        }
+        let piece = Piece::File(file);
+        piece.touch();
+        self.see(state, number);
+        Ok(Some(piece))
+    }
+
+    /// Whether a piece of the cache has the value that is known, which may be learnt from it.
+    fn learn_cached(
+        &self,
+        state: &FileState,
+        number: u64,
+        value: &digest::Value,
+    ) -> Result<bool, IndexError> {
+        if state
+            .values
+            .get(number)
+            .is_some_and(|known| known != *value)
+        {
+            return Ok(false);
+        }
+        match state.values.learn(number, value)? {
+            Verdict::Good => Ok(true),
+            Verdict::Wrong => Err(self.refuse(state)),
+        }
+    }
+
+    fn fetch(&self, state: &FileState, number: u64, claim: Claim) -> Result<Piece, IndexError> {
+        let (value, content) = self.fetch_checked(state, number)?;
+        let (file, partial) = claim.file();
+        let stored = piece::stored_bytes(content.len() as u64);
+        let mut looks = 0;
+        while !self.cache.reserve(stored, file, partial)? {
+            looks += 1;
+            if looks == ROOM_LOOKS {
+                // All room is taken by what is being fetched right now.
+                self.see(state, number);
+                return Ok(Piece::Memory(content));
+            }
+            std::thread::sleep(ROOM_PAUSE);
+        }
+        if let Err(e) = piece::write(file, &value, &content) {
+            let error = cache::error("write", partial, e);
+            self.cache.release(stored)?;
+            return Err(error);
+        }
+        let file = claim.publish(&state.path(number))?;
+        self.see(state, number);
+        Ok(Piece::File(file))
+    }
+
+    /// Fetches a piece and holds it against what is known of its file.
+    fn fetch_checked(
+        &self,
+        state: &FileState,
+        number: u64,
+    ) -> Result<(digest::Value, Vec<u8>), IndexError> {
+        let entry = &state.facts.entry;
+        let start = number * self.piece_bytes();
+        let range = start..start + self.bytes_of(state, number);
+        for _ in 0..WRONG_PIECES {
+            let etag = lock(&state.etag).clone();
+            let (content, seen) =
+                self.store
+                    .range(&entry.path, range.clone(), entry.bytes, etag.as_deref())?;
+            if etag.is_none() {
+                *lock(&state.etag) = seen;
+            }
+            let value = self.value(state, number, &content);
+            match state.values.learn(number, &value)? {
+                Verdict::Good => return Ok((value, content)),
+                // It may have been damaged on its way.
+                Verdict::Wrong if state.values.are_proven() => {}
+                Verdict::Wrong => return Err(self.refuse(state)),
+            }
+        }
+        let reason = format!(
+            "bytes {range:?} do not have the manifest's checksum, {WRONG_PIECES} times: the object was changed or damaged; upload the index again"
+        );
+        Err(self.address.error(&entry.path, reason))
+    }
+
+    fn check_refused(&self, state: &FileState) -> Result<(), IndexError> {
+        match state.refused.get() {
+            Some(reason) => Err(self.address.error(&state.facts.entry.path, reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Throws away all that was fetched of a file, as it is not what the manifest says.
+    fn refuse(&self, state: &FileState) -> IndexError {
+        let want = &state.facts.entry.blake3;
+        let reason = format!(
+            "its pieces do not add up to the manifest's checksum {want}: the object was changed or damaged (or the cache was); what was fetched of it was thrown away. Compare it with the index it was uploaded from (`hds-index verify`), then start again"
+        );
+        let reason = state.refused.get_or_init(|| reason).clone();
+        self.cache.forget(&state.folder);
+        self.address.error(&state.facts.entry.path, reason)
+    }
+
+    fn see(&self, state: &FileState, number: u64) {
+        let now = self.start.elapsed().as_secs() as u32;
+        lock(&state.seen).insert(number, now);
+    }
+
+    fn value(&self, state: &FileState, number: u64, content: &[u8]) -> digest::Value {
+        let bytes = state.facts.entry.bytes;
+        digest::value(content, number, self.piece_bytes(), bytes)
+    }
+
+    /// Bytes of a piece of the file.
+    fn bytes_of(&self, state: &FileState, number: u64) -> u64 {
+        let start = number.saturating_mul(self.piece_bytes());
+        let rest = state.facts.entry.bytes.saturating_sub(start);
+        rest.min(self.piece_bytes())
+    }
+}
+
+impl FileState {
+    /// Whether the checksum of a piece is known.
+    pub(super) fn knows(&self, number: u64) -> bool {
+        self.values.get(number).is_some()
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(number.to_string())
+    }
+}

@@ -1,0 +1,117 @@
+//! A remote index, opened: its manifest, and what fetches its files in this process.
+//!
+//! In: a URL and options. Out: the checked manifest, and a [`RemoteFile`] for each file. Always holds: opening asks
+//! for the manifest alone; whether an object is as the manifest says shows when it is first read.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hds::index::{Checksum, FileEntry, IndexError, MANIFEST_FILE, Manifest};
+
+use super::address::Address;
+use super::engine::{Engine, FileFacts};
+use super::file::RemoteFile;
+use super::options::RemoteOptions;
+use super::store::Store;
+
+/// What the files of a remote index share.
+pub(crate) struct Remote {
+    address: Arc<Address>,
+    options: RemoteOptions,
+    files: AtomicU32,
+    engines: OnceLock<Box<Generation>>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.address.shown().fmt(f)
+    }
+}
+
+/// The engine of one process, and those of processes forked from it.
+struct Generation {
+    process: u32,
+    engine: Arc<Engine>,
+    next: OnceLock<Box<Generation>>,
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.engine.ahead.close();
+        } else {
+            // Its threads are another process's: waiting for them would last for ever.
+            std::mem::forget(Arc::clone(&self.engine));
+        }
+    }
+}
+
+impl Remote {
+    /// Fetches the manifest; also gives its fingerprint.
+    ///
+    /// # Errors
+    /// If the options make no sense, the cache cannot be written to, or there is no good manifest.
+    pub(crate) fn open(
+        url: &str,
+        options: &RemoteOptions,
+    ) -> Result<(Arc<Self>, Manifest, Checksum), IndexError> {
+        let address = Arc::new(Address::parse(url)?);
+        options.check().map_err(|reason| IndexError::Remote {
+            url: address.shown().into(),
+            reason,
+        })?;
+        let remote = Arc::new(Self {
+            options: options.clone(),
+            files: AtomicU32::new(0),
+            engines: OnceLock::new(),
+            address: Arc::clone(&address),
+        });
+        // A cache that is of no use is told at once, and by who opens the index.
+        remote.engine()?;
+        let patience = options.patience.min(RemoteOptions::FIRST_PATIENCE);
+        let text = Store::new(Arc::clone(&address), patience)?.manifest()?;
+        let manifest = Manifest::parse(&text, Path::new(&address.of(MANIFEST_FILE)))?;
+        Ok((remote, manifest, Checksum::of(&text)))
+    }
+
+    /// A file of the manifest.
+    pub(crate) fn file(self: &Arc<Self>, entry: &FileEntry) -> RemoteFile {
+        let facts = FileFacts {
+            number: self.files.fetch_add(1, Ordering::Relaxed),
+            entry: entry.clone(),
+        };
+        RemoteFile::new(Arc::clone(self), facts)
+    }
+
+    /// The URL of a file of the index, or of the index where none is named.
+    pub(crate) fn url(&self, file: Option<&str>) -> String {
+        file.map_or_else(|| self.address.shown().into(), |file| self.address.of(file))
+    }
+
+    /// How it is read.
+    pub(crate) fn options(&self) -> &RemoteOptions {
+        &self.options
+    }
+
+    /// What fetches for this process.
+    pub(super) fn engine(&self) -> Result<&Arc<Engine>, IndexError> {
+        let process = std::process::id();
+        let mut place = &self.engines;
+        loop {
+            match place.get() {
+                Some(generation) if generation.process == process => return Ok(&generation.engine),
+                Some(generation) => place = &generation.next,
+                None => {
+                    let engine = Engine::new(Arc::clone(&self.address), &self.options)?;
+                    // Where two threads came here at once, the first one's stays.
+                    let _ = place.set(Box::new(Generation {
+                        process,
+                        engine: Arc::new(engine),
+                        next: OnceLock::new(),
+                    }));
+                }
+            }
+        }
+    }
+}
