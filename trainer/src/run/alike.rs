@@ -10,11 +10,15 @@ use super::trainer::Start;
 use crate::distributed::{Group, GroupError};
 
 /// Keys that each rank may have its own values of.
-const MAY_DIFFER: [&str; 6] = [
+const MAY_DIFFER: [&str; 10] = [
     "run.device",
     "run.threads",
     "data.index",
     "data.access",
+    "data.cache",
+    "data.cache_limit",
+    "data.cache_piece",
+    "data.fetch",
     "distributed.join_seconds",
     "distributed.operation_seconds",
 ];
