@@ -17,8 +17,11 @@ use crate::source_file::{SourceFile, prefetch_line};
 /// Bytes read at once where the file is not mapped.
 const BLOCK_BYTES: u64 = 4096;
 
-/// About the bytes of a record batch.
-const BATCH_BYTES: u64 = BATCH_ROWS as u64 * 12;
+/// Bytes of an offset and of an MTLD.
+const OFFSET_BYTES: u64 = 8;
+const MTLD_BYTES: u64 = 4;
+/// Bytes around a place that are asked for with it: metadata shifts the columns, and searches look at neighbours.
+const AROUND_BYTES: u64 = 8192;
 
 /// The documents of one shard.
 #[derive(Debug)]
@@ -55,18 +58,24 @@ impl DocumentTable {
         self.file.look_again()
     }
 
-    /// Asks for the parts of the file that a search for a token looks at first: its ends, and where the token's
-    /// document is if documents are of even length.
+    /// Asks for the parts of the file that a search for a token looks at first: its ends, and the columns where the
+    /// token's document is if documents are of even length.
     pub(crate) fn announce(&self, token: u64) {
         let bytes = self.file.bytes();
         let Range { start, end } = self.tokens;
         let part = token.saturating_sub(start) as f64 / (end - start).max(1) as f64;
-        let at = (part * bytes as f64) as u64;
-        // Offsets and MTLD of a row are in the same batch, but not side by side.
-        let around = at.saturating_sub(BATCH_BYTES)..at.saturating_add(BATCH_BYTES).min(bytes);
-        self.file.will_need(around);
-        self.file.will_need(0..1.min(bytes));
-        self.file.will_need(bytes.saturating_sub(1)..bytes);
+        let row = ((part * self.rows as f64) as u64).min(self.rows.saturating_sub(1));
+        let (batch, inside) = (row / BATCH_ROWS as u64, row % BATCH_ROWS as u64);
+        let first_row = batch * BATCH_ROWS as u64;
+        let rows = (self.rows - first_row).min(BATCH_ROWS as u64);
+        // Sizes that a manifest gives may be anything; a wrong place is asked for in vain.
+        let body = first_row.saturating_mul(OFFSET_BYTES + MTLD_BYTES);
+        let offset = body.saturating_add(inside * OFFSET_BYTES);
+        let mtld = body.saturating_add(rows * OFFSET_BYTES + inside * MTLD_BYTES);
+        for at in [0, offset, mtld, bytes] {
+            let until = at.saturating_add(AROUND_BYTES).min(bytes);
+            self.file.will_need(at.saturating_sub(AROUND_BYTES)..until);
+        }
     }
 
     /// The shard's tokens in its split's stream.

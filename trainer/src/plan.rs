@@ -12,7 +12,7 @@ mod disk;
 mod memory;
 mod table;
 
-use hds::index::{IndexError, Manifest, Split};
+use hds::index::{IndexError, Split};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -232,8 +232,7 @@ fn corpus(
     assumptions: &mut Vec<String>,
 ) -> Result<Corpus, PlanError> {
     let folder = &config.data.index;
-    if folder.exists() {
-        let (manifest, _) = Manifest::load(folder)?;
+    if let Some(manifest) = config.data.manifest_of(folder)? {
         return Ok(Corpus {
             domains: manifest.domains.len(),
             vocabulary: u64::from(manifest.tokenizer.vocabulary),

@@ -200,9 +200,14 @@ impl Engine {
 
     /// Whether a piece need not be asked for ahead.
     pub(super) fn is_near(&self, state: &FileState, number: u64) -> bool {
-        let key = (state.facts.number, number);
-        self.open.contains(&key)
-            || lock(&state.seen).contains_key(&number) && state.path(number).exists()
+        if self.open.contains(&(state.facts.number, number)) {
+            return true;
+        }
+        let last = lock(&state.seen).get(&number).copied();
+        // One just used is hardly removed by now; who needs it sees.
+        last.is_some_and(|last| {
+            self.now().saturating_sub(last) < TOUCH_SECONDS || state.path(number).exists()
+        })
     }
 
     /// Drops a piece that cannot be read as it should.
@@ -229,7 +234,7 @@ impl Engine {
     }
 
     fn note_use(&self, state: &FileState, number: u64, piece: &Piece) {
-        let now = self.start.elapsed().as_secs() as u32;
+        let now = self.now();
         let mut seen = lock(&state.seen);
         if let Some(last) = seen.get_mut(&number)
             && now.saturating_sub(*last) >= TOUCH_SECONDS
@@ -282,7 +287,7 @@ impl Engine {
     /// A piece of the cache, if it is there and whole.
     fn open_cached(&self, state: &FileState, number: u64) -> Result<Option<Piece>, IndexError> {
         let path = state.path(number);
-        let file = match File::options().read(true).write(true).open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(cache::error("open", &path, e)),
@@ -306,8 +311,12 @@ impl Engine {
             return Ok(None);
         }
         let piece = Piece::File(file);
-        piece.touch();
-        self.see(state, number);
+        if is_seen {
+            self.note_use(state, number, &piece);
+        } else {
+            piece.touch();
+            self.see(state, number);
+        }
         Ok(Some(piece))
     }
 
@@ -404,8 +413,13 @@ impl Engine {
         self.address.error(&state.facts.entry.path, reason)
     }
 
+    /// Seconds since the beginning.
+    fn now(&self) -> u32 {
+        self.start.elapsed().as_secs() as u32
+    }
+
     fn see(&self, state: &FileState, number: u64) {
-        let now = self.start.elapsed().as_secs() as u32;
+        let now = self.now();
         lock(&state.seen).insert(number, now);
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::piece::Piece;
 
 /// Most pieces kept open; one that was removed meanwhile takes room until it is closed.
-const MOST_OPEN: usize = 128;
+const MOST_OPEN: usize = 256;
 
 /// File and number of a piece.
 pub(super) type Key = (u32, u64);

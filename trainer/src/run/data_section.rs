@@ -1,10 +1,11 @@
 //! `[data]` of a run's configuration: the index, how it is read, what a batch is, base weights.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use hds::index::{IndexError, Manifest};
 use hds::{DomainSet, Mixture};
-use hds_loader::{Access, ByteSize, Fetch, RemoteOptions};
+use hds_loader::{Access, ByteSize, Fetch, Index, RemoteOptions, is_remote};
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigError;
@@ -60,6 +61,21 @@ impl Default for DataSection {
 }
 
 impl DataSection {
+    /// The manifest of the index at a place, this section's or another; `None` where there is no such folder.
+    ///
+    /// # Errors
+    /// If it is damaged, or a server is of no use.
+    pub fn manifest_of(&self, place: &Path) -> Result<Option<Manifest>, IndexError> {
+        if is_remote(place) {
+            let index = Index::open_from(place, self.access, &self.remote())?;
+            return Ok(Some(index.manifest().clone()));
+        }
+        if !place.exists() {
+            return Ok(None);
+        }
+        Ok(Some(Manifest::load(place)?.0))
+    }
+
     /// How an index behind a URL is read.
     pub fn remote(&self) -> RemoteOptions {
         RemoteOptions {

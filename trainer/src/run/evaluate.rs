@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use hds::index::{IndexError, Manifest, Split, TokenizerEntry};
+use hds::index::{IndexError, Split, TokenizerEntry};
 use hds_loader::Index;
 use serde::Serialize;
 use tch::{Device, Kind};
@@ -18,6 +18,7 @@ use super::error::RunError;
 use super::held_out::HeldOut;
 use super::setup;
 use super::trained::{Trained, TrainedError};
+use crate::distributed::Group;
 use crate::model::{Model, ModelError, read_config};
 
 /// What to evaluate on, and how.
@@ -142,7 +143,7 @@ impl LoadedModel {
             section.device.clone_from(device);
         }
         section.threads = options.threads.unwrap_or(section.threads);
-        let device: Device = setup::prepare_device(&section)?;
+        let device: Device = setup::prepare_device(&section, &Group::alone())?;
         let model = Model::load_huggingface(&trained.model, device, Kind::Float)?;
         Ok(Self { trained, model })
     }
@@ -185,15 +186,14 @@ impl LoadedModel {
             return Ok(());
         };
         let own = &config.data.index;
-        if !own.exists() {
+        let Some(manifest) = config.data.manifest_of(own)? else {
             hds::note!(
                 "note: the run's own index {} is not there; whether {} has its tokenizer is not checked",
                 own.display(),
                 index.display()
             );
             return Ok(());
-        }
-        let (manifest, _) = Manifest::load(own)?;
+        };
         if manifest.tokenizer.fingerprint != entry.fingerprint {
             return Err(EvaluateError::OtherTokenizer {
                 index: index.to_owned(),
@@ -299,7 +299,7 @@ pub fn evaluate_held_out(
             length,
         });
     }
-    let losses = held_out.evaluate(&loaded.model)?;
+    let losses = held_out.evaluate(&loaded.model, &Group::alone())?;
     let domains: Vec<DomainEvaluation> = index
         .manifest()
         .domains

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use hds::durable::{self, FileError};
-use hds::index::{IndexError, Manifest};
+use hds::index::IndexError;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind};
 use thiserror::Error;
@@ -84,13 +84,11 @@ pub fn export(
             path: out.to_owned(),
         });
     }
-    let index = trained
-        .config
-        .as_ref()
-        .map(|config| config.data.index.as_path())
-        .filter(|index| index.exists());
-    let manifest = index.map(Manifest::load).transpose()?;
-    let entry = manifest.as_ref().map(|(manifest, _)| &manifest.tokenizer);
+    let manifest = match &trained.config {
+        Some(config) => config.data.manifest_of(&config.data.index)?,
+        None => None,
+    };
+    let entry = manifest.as_ref().map(|manifest| &manifest.tokenizer);
     if let Some(file) = tokenizer {
         match entry {
             Some(entry) => Tokenizer::of_index(entry, Some(file))?,

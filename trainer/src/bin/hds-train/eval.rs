@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use hds::durable;
-use hds::index::Manifest;
 use hds_trainer::mmlu::{self, MmluOptions, MmluScores, Questions};
-use hds_trainer::run::{EvaluateOptions, LoadedModel, NamedWeights, evaluate_held_out};
+use hds_trainer::run::{
+    DataSection, EvaluateOptions, LoadedModel, NamedWeights, evaluate_held_out,
+};
 use hds_trainer::tokenizer::Tokenizer;
 
 /// Measure a trained model: held-out perplexity by domain, or MMLU.
@@ -180,10 +181,19 @@ fn tokenizer(
 ) -> Result<Tokenizer> {
     let file = arguments.tokenizer.as_deref();
     let index = loaded.index_path(options).ok();
-    let given = options.index.is_some();
-    match (index.filter(|index| given || index.exists()), file) {
-        (Some(index), file) => {
-            let (manifest, _) = Manifest::load(&index)?;
+    let data = match &loaded.trained.config {
+        Some(config) => config.data.clone(),
+        None => DataSection::default(),
+    };
+    let manifest = match &index {
+        Some(index) => data.manifest_of(index)?,
+        None => None,
+    };
+    if let (Some(index), None) = (&options.index, &manifest) {
+        bail!("no index in {}", index.display());
+    }
+    match (index.zip(manifest), file) {
+        (Some((index, manifest)), file) => {
             loaded.check_tokenizer(&index, &manifest.tokenizer)?;
             Ok(Tokenizer::of_index(&manifest.tokenizer, file)?)
         }
@@ -203,7 +213,7 @@ fn tokenizer(
 
 fn own_tokenizer(file: &Path) -> Result<Tokenizer> {
     if !file.is_file() {
-        anyhow::bail!(
+        bail!(
             "no index and no tokenizer.json beside the model: give the tokenizer by --tokenizer FILE or its index by --index"
         );
     }
