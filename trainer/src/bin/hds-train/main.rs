@@ -46,9 +46,9 @@ enum Command {
 /// SIGHUP save a checkpoint and end the run; a second SIGINT ends it at once. Every key of the
 /// configuration is in docs/configuration.md.
 ///
-/// Started by torchrun, srun or mpirun, several processes train one model: see docs/distributed.md. That
-/// needs a program built with Gloo's headers (Debian, Ubuntu: libgloo-dev); hds-train --version says
-/// whether this one is.
+/// Started by torchrun, srun or mpirun, several processes train one model: see docs/distributed.md.
+/// That needs a program built with Gloo's headers (Debian, Ubuntu: libgloo-dev); hds-train --version
+/// says whether this one is.
 ///
 /// Examples:
 ///   hds-train run --config run.toml --out runs/a
