@@ -13,7 +13,8 @@ use serde::Serialize;
 use tch::{Device, Kind};
 use thiserror::Error;
 
-use super::config::{BaseWeights, ConfigError, NamedWeights, RunConfig};
+use super::config::{ConfigError, RunConfig};
+use super::data_section::{BaseWeights, NamedWeights};
 use super::error::RunError;
 use super::held_out::HeldOut;
 use super::setup;
