@@ -75,6 +75,9 @@ enum Code {
 /// Exceptions of a rule beyond this share of the values make it not worth while.
 const FEWEST_VALUES_AN_EXCEPTION: usize = 16;
 
+/// Values of an array: a batch has fewer (`LoaderConfig::check`).
+const MOST_VALUES: usize = 1 << 31;
+
 /// Where a value differs from its rule.
 type Exception = (u32, i64);
 
@@ -198,7 +201,7 @@ fn integers(out: &mut Vec<u8>, values: &[i64], words: &[i64], before: &[Part]) {
 }
 
 fn booleans(out: &mut Vec<u8>, values: &[u8]) {
-    let falses = memchr_count(values);
+    let falses = falses_of(values);
     if falses <= values.len() / FEWEST_VALUES_AN_EXCEPTION {
         let found: Vec<Exception> = (0u32..)
             .zip(values)
@@ -213,7 +216,7 @@ fn booleans(out: &mut Vec<u8>, values: &[u8]) {
     }
 }
 
-fn memchr_count(values: &[u8]) -> usize {
+fn falses_of(values: &[u8]) -> usize {
     values.iter().filter(|value| **value == 0).count()
 }
 
@@ -228,6 +231,7 @@ pub(crate) fn unpack(bytes: &[u8], pool: &Pool) -> Result<Filled, String> {
     let outcome =
         (0..input.number()?).try_for_each(|_| read_part(&mut input, &mut parts, &mut words));
     outcome?;
+    words.truncate(parts.last().map_or(0, |part| part.words.end));
     Ok(Filled {
         words,
         parts,
@@ -251,12 +255,15 @@ fn read_part(
         shape.push(usize::try_from(input.number()?).map_err(|_| damaged())?);
     }
     let count = shape.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
-    // Far above any batch, far below what would overflow.
-    let count = count.filter(|n| *n <= 1 << 34).ok_or_else(damaged)?;
+    let count = count.filter(|n| *n < MOST_VALUES).ok_or_else(damaged)?;
     let start = parts.last().map_or(0, |part| part.words.end);
     let end = start + (count * kind.bytes()).div_ceil(8);
-    words.resize(end, 0);
-    let (before, here) = words.split_at_mut(start);
+    let room = end.saturating_sub(words.len());
+    words.try_reserve(room).map_err(|e| e.to_string())?;
+    if room > 0 {
+        words.resize(end, 0);
+    }
+    let (before, here) = words[..end].split_at_mut(start);
     match kind {
         Kind::I64 => read_integers(input, here, before, parts)?,
         Kind::I32 | Kind::F32 => {
@@ -397,90 +404,5 @@ impl<'b> Input<'b> {
             *out.get_mut(place as usize).ok_or_else(damaged)? = value;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(key: &'static str, kind: Kind, start: usize, shape: &[usize]) -> Part {
-        let bytes = shape.iter().product::<usize>() * kind.bytes();
-        Part {
-            key,
-            kind,
-            words: start..start + bytes.div_ceil(8),
-            shape: shape.to_vec(),
-        }
-    }
-
-    /// Packs and unpacks; gives the size.
-    fn there_and_back(words: &[i64], parts: &[Part]) -> usize {
-        let bytes = pack(words, parts);
-        let back = unpack(&bytes, &Pool::default()).unwrap();
-        assert_eq!(back.words, words);
-        assert_eq!(format!("{:?}", back.parts), format!("{parts:?}"));
-        bytes.len()
-    }
-
-    #[test]
-    fn what_is_regular_takes_no_room() {
-        let (rows, length) = (4, 256);
-        let n = rows * length;
-        let parts = [
-            part("input_ids", Kind::I64, 0, &[rows, length]),
-            part("labels", Kind::I64, n, &[rows, length]),
-            part("position_ids", Kind::I64, 2 * n, &[rows, length]),
-            part("loss_mask", Kind::Bool, 3 * n, &[rows, length]),
-        ];
-        let ids: Vec<i64> = (0..n as i64 + 1).map(|i| i * i % 50_000).collect();
-        let mut words = ids[..n].to_vec();
-        words.extend(&ids[1..]);
-        words.extend((0..n).map(|i| (i % length) as i64));
-        words.extend(vec![0x0101_0101_0101_0101; n / 8]);
-        assert!(there_and_back(&words, &parts) < 2 * n + 400);
-        // What a user wrote into the arrays comes along.
-        words[n + 7] = -100;
-        words[2 * n + 300] = 12;
-        words[3 * n + 1] = 0x0101_0001_0101_0101;
-        assert!(there_and_back(&words, &parts) < 2 * n + 500);
-        words[n..2 * n].iter_mut().for_each(|label| *label *= -3);
-        there_and_back(&words, &parts);
-    }
-
-    #[test]
-    fn any_values_come_back() {
-        let parts = [
-            part("input_ids", Kind::I64, 0, &[2, 3]),
-            part("labels", Kind::I64, 6, &[2, 3]),
-            part("domain_ids", Kind::I64, 12, &[2]),
-            part("cu_seqlens", Kind::I32, 14, &[3]),
-            part("mtld", Kind::F32, 16, &[2]),
-            part("loss_mask", Kind::Bool, 17, &[2, 3]),
-        ];
-        for seed in 0..200i64 {
-            let wide =
-                |i: i64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64) >> (seed % 60);
-            let mut words: Vec<i64> = (0..17).map(wide).collect();
-            words[15] &= 0xFFFF_FFFF;
-            words.push(seed % 2 * 0x0100_0001_0001);
-            there_and_back(&words, &parts);
-        }
-        there_and_back(&[], &[]);
-    }
-
-    #[test]
-    fn damaged_bytes_are_refused() {
-        let parts = [part("input_ids", Kind::I64, 0, &[2, 3])];
-        let bytes = pack(&[1, 2, 70_000, 4, 5, 6], &parts);
-        for length in 0..bytes.len() {
-            assert!(unpack(&bytes[..length], &Pool::default()).is_err());
-        }
-        for place in 0..bytes.len() {
-            let mut bytes = bytes.clone();
-            bytes[place] ^= 0xFF;
-            // An error or other values, no panic.
-            let _ = unpack(&bytes, &Pool::default());
-        }
     }
 }
