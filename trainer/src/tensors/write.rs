@@ -57,11 +57,11 @@ pub fn order(planned: &mut [Planned]) {
     });
 }
 
-/// As [`write`], with the values of each tensor asked for when its turn comes, in the given order, which is that of
+/// As [`write()`], with the values of each tensor asked for when its turn comes, in the given order, which is that of
 /// [`order`].
 ///
 /// # Errors
-/// As [`write`], and those of `values`.
+/// As [`write()`], and those of `values`.
 pub fn write_planned(
     path: &Path,
     planned: &[Planned],
