@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import Any
 
@@ -33,17 +34,20 @@ class Batch(dict):
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        facts = (self.step, self.weights_version, self.samples, self.ended)
+        own = {name: value for name, value in self.__dict__.items() if name != "_packed"}
         if self._packed is None or torch is None:
-            return _rebuild, (None, dict(self), list(self), facts, self._token)
+            return _rebuild, (None, dict(self), list(self), own, os.getpid())
         # As few bytes in place of shared memory for each array: see pack. Values that somebody replaced go by themselves.
         base, layout = self._packed
         inside, others = [], dict(self)
         for entry in layout:
             key, dtype, start, shape = entry
             value = self.get(key)
+            # A plain tensor of these bytes and nothing else: whatever has more to it goes as torch sends it.
             if (
-                isinstance(value, torch.Tensor)
+                type(value) is torch.Tensor
+                and value.layout == torch.strided
+                and not (value.requires_grad or value.is_neg() or value.is_conj())
                 and value.data_ptr() == base.data_ptr() + 8 * start
                 and list(value.shape) == list(shape)
                 and str(value.dtype) == f"torch.{dtype}"
@@ -51,23 +55,58 @@ class Batch(dict):
             ):
                 inside.append(entry)
                 del others[key]
+        for key, value in others.items():
+            # torch's sending forgets that these are to be turned round.
+            if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+                others[key] = value.resolve_neg().resolve_conj()
         packed = _native.pack(base.numpy(), inside) if inside else None
-        return _rebuild, (packed, others, list(self), facts, self._token)
+        return _rebuild, (packed, others, list(self), own, os.getpid())
 
 
 def _rebuild(
     packed: bytes | None,
     others: dict[str, Any],
     order: list[str],
-    facts: tuple[int, int, tuple[int, ...], tuple[int, ...]],
-    token: str | None,
+    own: dict[str, Any],
+    process: int,
 ) -> Batch:
     values = dict(others)
     if packed is not None:
         values |= {key: torch.from_numpy(array) for key, array in _native.unpack(packed).items()}
     batch = Batch((key, values[key]) for key in order)
-    batch.step, batch.weights_version, batch.samples, batch.ended = facts
-    dataset = None if token is None else DATASETS.get(token)
+    batch.__dict__.update(own)
+    # A copy made in the same process has not arrived from anywhere.
+    dataset = None if batch._token is None or process == os.getpid() else DATASETS.get(batch._token)
     if dataset is not None:
         dataset._arrived(batch)
     return batch
+
+
+class Carried:
+    """What a collate_fn made of a batch, on its way with the batch's facts; another process gets the value alone."""
+
+    def __init__(self, value: Any, batch: Batch):
+        self.value = value
+        self.facts = Batch()
+        self.facts.__dict__.update({name: v for name, v in batch.__dict__.items() if name != "_packed"})
+
+    def __reduce__(self) -> Any:
+        return _arrive, (self.value, self.facts)
+
+
+def _arrive(value: Any, facts: Batch) -> Any:
+    # The facts were counted when they were made again.
+    return value
+
+
+class Collated:
+    """A collate_fn whose results are counted as batches, whatever they are."""
+
+    def __init__(self, collate_fn: Any):
+        self.collate_fn = collate_fn
+
+    def __call__(self, batch: Any) -> Any:
+        facts = batch.__copy__() if isinstance(batch, Batch) else None
+        value = self.collate_fn(batch)
+        same = isinstance(value, Batch) and facts is not None and value._token == facts._token
+        return value if facts is None or same else Carried(value, facts)

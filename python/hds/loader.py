@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from .batch import Batch
+from .batch import Batch, Carried, Collated
 from .dataset import StreamingDataset
 
 
@@ -17,7 +17,7 @@ class DataLoader(torch.utils.data.DataLoader):
     weights_lag: weights set after batch t govern batch t + 1 + weights_lag. 0 is exact and lets no worker draw
         ahead (reading ahead from disk goes on); None lets them run as far as ``prefetch_factor`` says, and weights
         govern whatever nobody has begun: each batch says which (``weights_version``).
-    Other arguments are torch's; ``batch_size`` is the dataset's.
+    A ``collate_fn`` gets a batch and may return anything. Other arguments are torch's; ``batch_size`` is the dataset's.
     """
 
     def __init__(
@@ -36,6 +36,8 @@ class DataLoader(torch.utils.data.DataLoader):
             raise ValueError("persistent_workers: workers begin where the training loop stands, so not here")
         if weights_lag is not None and weights_lag < 0:
             raise ValueError(f"weights_lag: {weights_lag}, must not be negative")
+        if arguments.get("collate_fn") is not None:
+            arguments["collate_fn"] = Collated(arguments["collate_fn"])
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **arguments)
         self.weights_lag = weights_lag
 
@@ -52,6 +54,8 @@ class DataLoader(torch.utils.data.DataLoader):
                     raise RuntimeError("a state was loaded since this iteration began; begin another")
                 try:
                     batch = next(batches)
+                    if isinstance(batch, Carried):
+                        batch = batch.value
                 except StopIteration:
                     return
                 dataset._taken()

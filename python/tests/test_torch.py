@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -155,6 +157,55 @@ def test_workers_batches_travel_whole_whatever_was_changed_in_them(index):
         assert torch.equal(batch["labels"], other["labels"] + 1) and batch["note"] == "kept"
         assert batch["input_ids"][0, 0] == 7 and "mtld" not in batch
         assert torch.equal(batch["loss_mask"], other["loss_mask"])
+
+
+def to_dict(batch):
+    return {key: value for key, value in batch.items()}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("change", [to_dict, copy.deepcopy, lambda batch: batch["input_ids"]])
+def test_whatever_a_collate_fn_returns_is_counted(index, workers, change):
+    data = dataset(index, length=6)
+    loader = hds.DataLoader(data, num_workers=workers, collate_fn=change)
+    whole = [change(batch) for batch in dataset(index, length=12)]
+    seen = []
+    for number, item in enumerate(loader):
+        assert type(item) is type(whole[number])
+        seen.append(item)
+        assert data.state_dict()["step"] == number + 1
+    seen += list(loader)
+    assert data.state_dict()["step"] == 12
+    for got, want in zip(seen, whole, strict=True):
+        got, want = (x if torch.is_tensor(x) else x["input_ids"] for x in (got, want))
+        assert torch.equal(got, want)
+
+
+def more_than_bytes(batch):
+    batch.mine = 5
+    batch["mtld"] = torch._neg_view(batch["mtld"])
+    batch["domain_ids"] = batch["domain_ids"].to_sparse()
+    batch["loss_mask"] = torch.nn.Parameter(batch["loss_mask"].float())
+    batch["extra"] = torch.ones(2, requires_grad=True)
+    return batch
+
+
+def test_what_a_collate_fn_put_into_a_batch_arrives(index):
+    (got,) = hds.DataLoader(dataset(index, length=1), num_workers=1, collate_fn=more_than_bytes)
+    (want,) = dataset(index, length=1)
+    assert got.mine == 5 and got["extra"].requires_grad
+    assert torch.equal(got["mtld"], -want["mtld"])
+    assert torch.equal(got["domain_ids"].to_dense(), want["domain_ids"])
+    assert isinstance(got["loss_mask"], torch.nn.Parameter)
+
+
+def test_a_copy_of_a_batch_does_not_count(index):
+    data = dataset(index, length=4)
+    batches = list(hds.DataLoader(data, num_workers=2, weights_lag=2))
+    state = data.state_dict()
+    for batch in batches:
+        assert copy.deepcopy(batch).step == pickle.loads(pickle.dumps(batch)).step == batch.step
+    assert data.state_dict() == state
 
 
 def test_what_workers_cannot_do_is_said(index, tmp_path):
