@@ -75,6 +75,8 @@ pub use evaluation::{EvaluationSequence, EvaluationSequences};
 pub use hds::index::{IndexError, Split};
 pub use index::Index;
 pub use loader::Loader;
+#[cfg(feature = "remote")]
+pub use remote::give_up_when;
 pub use remote::{ByteSize, Fetch, RemoteOptions, is_remote};
 pub use source_file::Access;
 pub use state::LoaderState;

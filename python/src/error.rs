@@ -29,6 +29,9 @@ pub(crate) fn value_error(error: impl ToString) -> PyErr {
 }
 
 pub(crate) fn index_error(error: IndexError) -> PyErr {
+    if let Some(raised) = crate::interrupt::take() {
+        return raised;
+    }
     let text = error.to_string();
     match error {
         IndexError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {

@@ -9,6 +9,7 @@ mod arrays;
 mod core;
 mod error;
 mod history;
+mod interrupt;
 mod options;
 mod packing;
 mod stream;
@@ -34,6 +35,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::interrupt::listen();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

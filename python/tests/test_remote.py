@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,3 +147,41 @@ def test_what_cannot_be_read_is_said(url: str, tmp_path: Path) -> None:
     with pytest.raises(hds.HdsError, match="in the cache of a remote index"):
         (tmp_path / "file").write_text("x")
         hds.StreamingDataset(url, **OPTIONS, cache_dir=tmp_path / "file" / "cache")
+
+
+def opened_in_a_process(url: str, cache: Path, environment: dict[str, str] | None = None) -> subprocess.Popen:
+    """A process that opens a URL, once it is about to; it says which exception came of it."""
+    code = (
+        "import hds, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "print('ready', flush=True)\n"
+        "try:\n"
+        f"    hds.StreamingDataset({url!r}, seq_len=8, batch_size=2, cache_dir={str(cache)!r})\n"
+        "except BaseException as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {})
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_ctrl_c_ends_waiting_for_a_server_that_says_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = opened_in_a_process(f"http://127.0.0.1:{server.getsockname()[1]}/index", tmp_path)
+        server.accept()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)
+    assert said.startswith("KeyboardInterrupt")
+
+
+def test_a_wrong_s3_server_is_named_and_no_password_is_shown(tmp_path):
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+    for server, said in [("127.0.0.1:1", "no URL"), ("http://127.0.0.1:1", "AWS_ALLOW_HTTP=true")]:
+        process = opened_in_a_process("s3://bucket/index", tmp_path, keys | {"AWS_ENDPOINT": server})
+        error, _ = process.communicate(timeout=30)
+        assert error.startswith("HdsError") and f"AWS_ENDPOINT={server}" in error and said in error
+    with pytest.raises(hds.HdsError) as refused:
+        hds.StreamingDataset("http://me:secret@127.0.0.1:1/index", seq_len=8, batch_size=2, cache_dir=tmp_path)
+    assert "secret" not in str(refused.value) and "REDACTED" in str(refused.value)

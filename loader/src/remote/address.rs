@@ -98,7 +98,15 @@ impl Address {
     pub(super) fn error(&self, file: &str, reason: impl Into<String>) -> IndexError {
         IndexError::Remote {
             url: self.of(file),
-            reason: reason.into(),
+            reason: self.without_password(reason.into()),
+        }
+    }
+
+    /// A message of the client, which shows URLs as they are.
+    fn without_password(&self, text: String) -> String {
+        match self.url.password() {
+            Some(password) => text.replace(&format!(":{password}@"), ":REDACTED@"),
+            None => text,
         }
     }
 
@@ -117,6 +125,12 @@ impl Address {
             max_retries: MOST_RETRIES,
             retry_timeout: patience,
         };
+        if self.scheme == ObjectStoreScheme::AmazonS3 {
+            check_s3_servers(s3_servers()).map_err(|reason| IndexError::Remote {
+                url: self.shown.clone(),
+                reason,
+            })?;
+        }
         let url = self.url.as_str();
         let client: Result<Arc<dyn ObjectStore>, object_store::Error> = match self.scheme {
             ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
@@ -154,7 +168,7 @@ impl Address {
         };
         client.map_err(|e| IndexError::Remote {
             url: self.shown.clone(),
-            reason: with_causes(&e),
+            reason: self.without_password(with_causes(&e)),
         })
     }
 
@@ -179,18 +193,43 @@ impl Address {
 fn origin(shown: &str, scheme: &ObjectStoreScheme) -> String {
     let mut text = shown.to_owned();
     if *scheme == ObjectStoreScheme::AmazonS3 {
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        let mut servers: Vec<_> = variables
-            .filter(|(name, _)| name.starts_with("AWS_ENDPOINT"))
-            .collect();
-        servers.sort_unstable();
-        for (name, value) in servers {
+        for (name, value) in s3_servers() {
             text.push_str(&format!("\n{name}={value}"));
         }
     }
     text
+}
+
+/// The environment's variables that name an S3 server, with their values, by name.
+fn s3_servers() -> Vec<(String, String)> {
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut servers: Vec<_> = variables
+        .filter(|(name, _)| name.starts_with("AWS_ENDPOINT"))
+        .collect();
+    servers.sort_unstable();
+    servers
+}
+
+/// Whether they are URLs of servers; the client takes them as they are, and some it cannot bear.
+fn check_s3_servers(servers: Vec<(String, String)>) -> Result<(), String> {
+    for (name, value) in servers {
+        let url = Url::parse(&value).ok();
+        if !url.is_some_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) {
+            return Err(format!(
+                "{name}={value} is no URL of a server, such as https://s3.example.org:9000"
+            ));
+        }
+        let allowed = std::env::var("AWS_ALLOW_HTTP").unwrap_or_default();
+        if value.starts_with("http:")
+            && !matches!(&*allowed.to_lowercase(), "1" | "true" | "on" | "yes" | "y")
+        {
+            return Err(format!(
+                "{name}={value} is not encrypted; set AWS_ALLOW_HTTP=true where that is wanted"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// An error with what caused it, each said once.
@@ -235,5 +274,21 @@ mod tests {
         }
         let secret = Address::parse("http://me:pass@host/i").unwrap();
         assert_eq!(secret.shown(), "http://me:REDACTED@host/i");
+        let error = secret.error("f", "GET http://me:pass@host/i/f failed");
+        assert!(!error.to_string().contains("pass@"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_is_no_url_is_named() {
+        for wrong in ["127.0.0.1:9000", "%%%", "localhost", "ftp://host", ""] {
+            let named = vec![("AWS_ENDPOINT".to_owned(), wrong.to_owned())];
+            let reason = check_s3_servers(named).unwrap_err();
+            assert!(reason.contains("AWS_ENDPOINT"), "{reason}");
+        }
+        let good = vec![(
+            "AWS_ENDPOINT_URL".to_owned(),
+            "https://host:9000".to_owned(),
+        )];
+        assert!(check_s3_servers(good).is_ok());
     }
 }

@@ -180,7 +180,11 @@ impl Engine {
                     return Ok(piece);
                 }
                 // If it fails for the other one, the next turn is this one's to try.
-                Err(flight) => flight.wait(),
+                Err(flight) if flight.wait() => {}
+                Err(_) => {
+                    let file = &state.facts.entry.path;
+                    return Err(self.address.error(file, "waiting for it was given up"));
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::giving_up;
 use super::piece::Piece;
 
 /// Most pieces kept open; one that was removed meanwhile takes room until it is closed.
@@ -82,11 +83,19 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Waits for its end, good or bad.
-    pub(super) fn wait(&self) {
-        let landed = lock(&self.landed);
-        let waited = self.changed.wait_while(landed, |landed| !*landed);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    /// Waits for its end, good or bad; `false` if waiting is to be given up before.
+    #[must_use]
+    pub(super) fn wait(&self) -> bool {
+        let mut landed = lock(&self.landed);
+        while !*landed {
+            let waited = self.changed.wait_timeout(landed, giving_up::LOOK_EVERY);
+            let (guard, looked) = waited.unwrap_or_else(PoisonError::into_inner);
+            if looked.timed_out() && giving_up::is_asked() {
+                return false;
+            }
+            landed = guard;
+        }
+        true
     }
 }
 

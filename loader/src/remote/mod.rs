@@ -20,6 +20,8 @@ mod engine;
 #[cfg(feature = "remote")]
 mod file;
 #[cfg(feature = "remote")]
+mod giving_up;
+#[cfg(feature = "remote")]
 mod in_hand;
 #[cfg(feature = "remote")]
 mod index;
@@ -33,6 +35,8 @@ mod values;
 
 #[cfg(feature = "remote")]
 pub(crate) use file::RemoteFile;
+#[cfg(feature = "remote")]
+pub use giving_up::give_up_when;
 #[cfg(feature = "remote")]
 pub(crate) use index::Remote;
 pub use options::{ByteSize, Fetch, RemoteOptions, is_remote};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use hds::index::{IndexError, MANIFEST_FILE, Manifest};
@@ -15,6 +15,7 @@ use object_store::{Error, GetOptions, GetRange, ObjectStore};
 use tokio::runtime::Runtime;
 
 use super::address::{Address, with_causes};
+use super::giving_up;
 
 /// Threads that wait for sockets.
 const NETWORK_THREADS: usize = 2;
@@ -203,7 +204,16 @@ impl Store {
             // Nobody is gone who waits for it below.
             let _ = sender.send(answer);
         });
-        receiver.recv().map_err(|_| lost())
+        loop {
+            match receiver.recv_timeout(giving_up::LOOK_EVERY) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(lost()),
+                Err(RecvTimeoutError::Timeout) if giving_up::is_asked() => {
+                    return Err(self.address.error(file, "waiting for it was given up"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     /// What a failed request means to a user.
