@@ -124,17 +124,26 @@ impl LoaderState {
                 &domains.len(),
             ));
         }
-        let taken = self.samples.iter().try_fold(0u64, |t, &n| t.checked_add(n));
-        if taken.is_none() {
-            return Err(LoaderError::BadState {
-                field: "samples",
-                reason: "their sum overflows 64 bits".into(),
-            });
-        }
-        if self.step == u64::MAX {
+        // Far beyond any run, and far from where counting on would overflow.
+        let most = u64::MAX / 2;
+        if self.step > most {
             return Err(LoaderError::BadState {
                 field: "step",
-                reason: "is the last number there is".into(),
+                reason: format!("{} is beyond any run", self.step),
+            });
+        }
+        let taken = self.samples.iter().try_fold(0u64, |t, &n| t.checked_add(n));
+        let Some(taken) = taken.filter(|taken| *taken <= most) else {
+            return Err(LoaderError::BadState {
+                field: "samples",
+                reason: "their sum is beyond any run".into(),
+            });
+        };
+        // Every batch has a sequence; how many, may have changed since.
+        if taken < self.step || (self.step == 0 && taken > 0) {
+            return Err(LoaderError::BadState {
+                field: "samples",
+                reason: format!("their sum is {taken} after {} batches", self.step),
             });
         }
         for (&samples, id) in self.samples.iter().zip(domains.ids()) {

@@ -330,7 +330,7 @@ fn a_state_of_another_run_is_refused_with_the_reason() {
     loader.next_batch().unwrap();
     let state = loader.state();
     type Edit = fn(&mut LoaderState);
-    let cases: [(Edit, &str); 12] = [
+    let cases: [(Edit, &str); 15] = [
         (|s| s.index = "00".repeat(32), "another index"),
         (|s| s.seed = 1, "another seed: it has 1, this loader has 42"),
         (|s| s.sequence_length = 8, "another sequence length"),
@@ -338,7 +338,13 @@ fn a_state_of_another_run_is_refused_with_the_reason() {
         (|s| s.samples.push(0), "another number of domains"),
         (|s| s.version = 2, "hds-loader-state version 2"),
         (|s| s.format = "x".into(), "another format"),
-        (|s| s.samples[0] = u64::MAX, "samples: their sum overflows"),
+        (|s| s.samples[0] = u64::MAX, "samples: their sum is beyond"),
+        (
+            |s| s.step = u64::MAX - 1,
+            "step: 18446744073709551614 is beyond",
+        ),
+        (|s| s.samples.fill(0), "samples: their sum is 0 after"),
+        (|s| s.step = 0, "samples: their sum is"),
         (|s| s.samples[3] = 1, "samples: 1 of domain \"tiny\""),
         (|s| s.step = u64::MAX, "step"),
         (|s| s.weights[0] = f64::NAN, "weight of domain \"books\""),
