@@ -14,7 +14,7 @@ use hds::{DomainId, DomainSet};
 use crate::config::LoaderConfig;
 use crate::error::LoaderError;
 use crate::place::Place;
-use crate::remote::{RemoteOptions, is_remote};
+use crate::remote_options::{RemoteOptions, is_remote};
 use crate::source_file::Access;
 use crate::token_stream::TokenStream;
 

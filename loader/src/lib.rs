@@ -60,7 +60,9 @@ mod loader;
 mod order;
 mod place;
 mod read_ahead;
+#[cfg(feature = "remote")]
 mod remote;
+mod remote_options;
 mod row_reader;
 mod source_file;
 mod state;
@@ -77,7 +79,7 @@ pub use index::Index;
 pub use loader::Loader;
 #[cfg(feature = "remote")]
 pub use remote::give_up_when;
-pub use remote::{ByteSize, Fetch, RemoteOptions, is_remote};
+pub use remote_options::{ByteSize, Fetch, RemoteOptions, is_remote};
 pub use source_file::Access;
 pub use state::LoaderState;
 pub use token_stream::TokenStream;

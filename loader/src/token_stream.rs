@@ -266,17 +266,27 @@ impl<'a> StreamRange<'a> {
     /// If a file cannot be mapped.
     #[inline]
     pub(crate) fn prefetch(&self) -> Result<(), LoaderError> {
-        for shard in self.shards {
-            let start = self.from.max(shard.first_token);
-            let stop = self.end.min(shard.end_token());
-            if start >= stop {
-                break;
-            }
-            let width = self.stream.token_type.bytes();
-            let bytes = byte_range(start - shard.first_token, stop - start, width);
+        for (shard, bytes) in self.parts() {
             shard.file.prefetch(bytes)?;
         }
         Ok(())
+    }
+
+    /// The shards that the range is in, each with the bytes of it there.
+    #[inline]
+    fn parts(self) -> impl Iterator<Item = (&'a Shard, Range<u64>)> {
+        let width = self.stream.token_type.bytes();
+        self.shards.iter().map_while(move |shard| {
+            let start = self.from.max(shard.first_token);
+            let stop = self.end.min(shard.end_token());
+            let inside = start < stop;
+            inside.then(|| {
+                (
+                    shard,
+                    byte_range(start - shard.first_token, stop - start, width),
+                )
+            })
+        })
     }
 
     /// Asks a remote index's server for what the range needs, as far as that is known without looking; does not
@@ -294,14 +304,7 @@ impl<'a> StreamRange<'a> {
 
     /// As [`Self::announce`], without the documents.
     pub(crate) fn announce_tokens(&self) {
-        for shard in self.shards.iter().filter(|s| s.file.is_remote()) {
-            let start = self.from.max(shard.first_token);
-            let stop = self.end.min(shard.end_token());
-            if start >= stop {
-                break;
-            }
-            let width = self.stream.token_type.bytes();
-            let bytes = byte_range(start - shard.first_token, stop - start, width);
+        for (shard, bytes) in self.parts().filter(|(s, _)| s.file.is_remote()) {
             shard.file.will_need(bytes);
         }
     }
@@ -309,14 +312,7 @@ impl<'a> StreamRange<'a> {
     /// Asks the system for the tokens and documents, which are read in a while. The thread may wait for
     /// the documents; errors are left to the later read.
     pub(crate) fn will_need(&self) {
-        for shard in self.shards {
-            let start = self.from.max(shard.first_token);
-            let stop = self.end.min(shard.end_token());
-            if start >= stop {
-                break;
-            }
-            let width = self.stream.token_type.bytes();
-            let bytes = byte_range(start - shard.first_token, stop - start, width);
+        for (shard, bytes) in self.parts() {
             shard.file.will_need(bytes);
             if shard.table.look_again().is_err() {
                 return;

@@ -157,20 +157,15 @@ fn integers(out: &mut Vec<u8>, values: &[i64], words: &[i64], before: &[Part]) {
         let Some(other) = words[part.words.clone()].get(..values.len()) else {
             continue;
         };
-        // A rule that does not hold shows itself within the first values.
-        let rules = [
-            (Code::Next(number), exceptions(values, behind(other))),
-            (
-                Code::Same(number),
-                exceptions(values, other.iter().map(|value| Some(*value))),
-            ),
-        ];
-        for (rule, found) in rules {
-            if let Some(found) = found {
-                code(out, rule);
-                write_exceptions(out, &found);
-                return;
-            }
+        let next = || exceptions(values, behind(other)).map(|found| (Code::Next(number), found));
+        let same = || {
+            let found = exceptions(values, other.iter().map(|value| Some(*value)));
+            found.map(|found| (Code::Same(number), found))
+        };
+        if let Some((rule, found)) = next().or_else(same) {
+            code(out, rule);
+            write_exceptions(out, &found);
+            return;
         }
     }
     let counted = values.iter().map(|value| value.checked_add(1));

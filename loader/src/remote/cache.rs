@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hds::index::{Checksum, IndexError};
 
-use super::options::RemoteOptions;
+use crate::remote_options::RemoteOptions;
 
 /// Share of the limit that is freed beyond what is needed, so that the folder is not listed for every piece.
 const FREED_SHARE: u64 = 10;

@@ -19,10 +19,10 @@ use super::ahead::Ahead;
 use super::cache::{self, Cache, Claim};
 use super::digest;
 use super::in_hand::{Flights, OpenPieces, lock};
-use super::options::{Fetch, RemoteOptions};
 use super::piece::{self, Piece};
 use super::store::Store;
 use super::values::{Values, Verdict};
+use crate::remote_options::{Fetch, RemoteOptions};
 
 /// Seconds after which the use of a piece is noted again.
 const TOUCH_SECONDS: u32 = 5;

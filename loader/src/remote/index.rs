@@ -12,8 +12,8 @@ use hds::index::{Checksum, FileEntry, IndexError, MANIFEST_FILE, Manifest};
 use super::address::Address;
 use super::engine::{Engine, FileFacts};
 use super::file::RemoteFile;
-use super::options::RemoteOptions;
 use super::store::Store;
+use crate::remote_options::RemoteOptions;
 
 /// What the files of a remote index share.
 pub(crate) struct Remote {

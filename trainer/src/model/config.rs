@@ -97,15 +97,20 @@ impl ModelConfig {
         (self.num_hidden_layers * (attention + feed_forward + norms) + 2 * hidden) as u64
     }
 
-    /// Parameters by part.
-    pub fn parameter_parts(&self) -> ParameterParts {
-        let [layers, hidden, wide, vocabulary] = [
+    /// Blocks, width, width inside the feed-forward layers, and vocabulary.
+    fn extents(&self) -> [u64; 4] {
+        [
             self.num_hidden_layers,
             self.hidden_size,
             self.intermediate_size,
             self.vocab_size,
         ]
-        .map(i64::unsigned_abs);
+        .map(i64::unsigned_abs)
+    }
+
+    /// Parameters by part.
+    pub fn parameter_parts(&self) -> ParameterParts {
+        let [layers, hidden, wide, vocabulary] = self.extents();
         ParameterParts {
             input_embedding: vocabulary * hidden,
             output_embedding: vocabulary * hidden,
@@ -119,13 +124,7 @@ impl ModelConfig {
 
     /// Weights that every token is multiplied by: the blocks' matrices and the output embedding.
     pub fn multiplied_weights(&self) -> u64 {
-        let [layers, hidden, wide, vocabulary] = [
-            self.num_hidden_layers,
-            self.hidden_size,
-            self.intermediate_size,
-            self.vocab_size,
-        ]
-        .map(i64::unsigned_abs);
+        let [layers, hidden, wide, vocabulary] = self.extents();
         layers * (4 * hidden * hidden + 2 * hidden * wide) + vocabulary * hidden
     }
 

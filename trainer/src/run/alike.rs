@@ -9,20 +9,6 @@ use super::setup;
 use super::trainer::Start;
 use crate::distributed::{Group, GroupError};
 
-/// Keys that each rank may have its own values of.
-const MAY_DIFFER: [&str; 10] = [
-    "run.device",
-    "run.threads",
-    "data.index",
-    "data.access",
-    "data.cache",
-    "data.cache_limit",
-    "data.cache_piece",
-    "data.fetch",
-    "distributed.join_seconds",
-    "distributed.operation_seconds",
-];
-
 /// Checks that all ranks have the same configuration, command and program.
 ///
 /// # Errors
@@ -70,7 +56,8 @@ fn check(own: &toml::Table, group: &Group) -> Result<(), RunError> {
     for (other, rank) in others.iter().zip(1..) {
         let mut differences = Vec::new();
         setup::compare(other, first, "", &mut differences);
-        let bad = |(key, ..): &(String, String, String)| !MAY_DIFFER.contains(&key.as_str());
+        let bad =
+            |(key, ..): &(String, String, String)| !setup::OF_A_PROCESS.contains(&key.as_str());
         if let Some((key, got, want)) = differences.into_iter().find(bad) {
             return Err(GroupError::Differs {
                 key,

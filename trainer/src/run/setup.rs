@@ -18,22 +18,26 @@ use crate::distributed::Group;
 use crate::model::Model;
 use crate::scheduler::RunFacts;
 
-/// Keys that may differ between a run and its continuation.
-const MAY_DIFFER: [&str; 14] = [
+/// Keys of where and how a process works: its own, whatever run it is part of.
+pub const OF_A_PROCESS: [&str; 10] = [
     "run.device",
     "run.threads",
-    "run.max_bad_steps",
-    "run.tensorboard",
     "data.index",
     "data.access",
     "data.cache",
     "data.cache_limit",
     "data.cache_piece",
     "data.fetch",
-    "checkpoint.interval_steps",
-    "checkpoint.keep",
     "distributed.join_seconds",
     "distributed.operation_seconds",
+];
+
+/// Further keys that may differ between a run and its continuation.
+const OF_A_START: [&str; 4] = [
+    "run.max_bad_steps",
+    "run.tensorboard",
+    "checkpoint.interval_steps",
+    "checkpoint.keep",
 ];
 
 /// Refuses to go on where every checkpoint is damaged.
@@ -219,10 +223,9 @@ pub fn check_same_run(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     let saved = RunConfig::load(path, &[])?;
     let mut differences = Vec::new();
     compare(&as_table(&saved)?, &as_table(config)?, "", &mut differences);
-    match differences
-        .into_iter()
-        .find(|(key, ..)| !MAY_DIFFER.contains(&key.as_str()))
-    {
+    let may_differ =
+        |key: &String| OF_A_PROCESS.contains(&key.as_str()) || OF_A_START.contains(&key.as_str());
+    match differences.into_iter().find(|(key, ..)| !may_differ(key)) {
         None => Ok(()),
         Some((key, got, want)) => {
             let path = path.parent().unwrap_or(path).to_owned();
