@@ -10,6 +10,8 @@
 //! # Source
 //! Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
+use multiversion::multiversion;
+
 /// What a stream is for. The number is part of the counter; it never changes once released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -42,6 +44,7 @@ const WEYL_0: u32 = 0x9E37_79B9;
 const WEYL_1: u32 = 0xBB67_AE85;
 
 /// One block of Philox4x32-10.
+#[inline(always)] // with all up to `unit_at`, into each version of `units_at`
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let product_0 = u64::from(MULTIPLIER_0) * u64::from(counter[0]);
@@ -74,6 +77,7 @@ impl RandomStream {
     }
 
     /// 128 uniform bits at position (major, minor).
+    #[inline(always)]
     pub fn block_at(&self, major: u64, minor: u32) -> [u32; 4] {
         philox4x32(
             [major as u32, (major >> 32) as u32, minor, self.purpose],
@@ -82,14 +86,22 @@ impl RandomStream {
     }
 
     /// 64 uniform bits at position (major, minor).
+    #[inline(always)]
     pub fn bits_at(&self, major: u64, minor: u32) -> u64 {
         let block = self.block_at(major, minor);
         u64::from(block[0]) | u64::from(block[1]) << 32
     }
 
     /// A number in [0, 1) at position (major, minor), a multiple of 2⁻⁵³.
+    #[inline(always)]
     pub fn unit_at(&self, major: u64, minor: u32) -> f64 {
         unit(self.bits_at(major, minor))
+    }
+
+    /// The numbers of [`Self::unit_at`] at positions (major, minor), (major, minor + 1), …: in less time
+    /// than one by one.
+    pub fn units_at(&self, major: u64, minor: u32, out: &mut [f64]) {
+        units_at(*self, major, minor, out);
     }
 
     /// Numbers one after another from position (major, 0) on.
@@ -103,6 +115,16 @@ impl RandomStream {
     }
 }
 
+/// [`RandomStream::units_at`], compiled for the processor's widest vectors too, which work on several
+/// positions at once.
+#[multiversion(targets("x86_64+avx2"))]
+fn units_at(stream: RandomStream, major: u64, minor: u32, out: &mut [f64]) {
+    for (place, unit) in (0..).zip(out) {
+        *unit = stream.unit_at(major, minor.wrapping_add(place));
+    }
+}
+
+#[inline(always)]
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
@@ -192,6 +214,20 @@ mod tests {
         assert_ne!(draw.bits_at(0, 0), order.bits_at(0, 0));
         assert_ne!(draw.bits_at(0, 1), draw.bits_at(1, 0));
         assert_ne!(draw.bits_at(1 << 32, 0), draw.bits_at(0, 0));
+    }
+
+    #[test]
+    fn many_numbers_at_once_are_those_one_by_one() {
+        let stream = RandomStream::new(0x0123_4567_89ab_cdef, Purpose::Draw);
+        for (major, minor) in [(0, 0), (5 << 33 | 7, 3), (u64::MAX, u32::MAX - 10)] {
+            for count in [0, 1, 8, 21, 32] {
+                let mut units = vec![0.0; count];
+                stream.units_at(major, minor, &mut units);
+                for (i, unit) in (0..).zip(units) {
+                    assert_eq!(unit, stream.unit_at(major, minor.wrapping_add(i)));
+                }
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use crate::config::{Draws, LoaderConfig};
 use crate::error::LoaderError;
 use crate::weights::check_minimum;
 
+/// Slots whose random numbers are computed together.
+const TOGETHER: usize = 64;
+
 /// The rule by which a run draws.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawer {
@@ -45,8 +48,14 @@ impl Drawer {
         let count = free.len() as f64;
         match self.draws {
             Draws::Independent => {
-                for (b, slot) in (reserved as u32..).zip(&mut *free) {
-                    *slot = mixture.draw(self.stream.unit_at(step, b));
+                let mut units = [0.0; TOGETHER];
+                let groups = free.chunks_mut(TOGETHER);
+                for (first, slots) in (reserved as u32..).step_by(TOGETHER).zip(groups) {
+                    let units = &mut units[..slots.len()];
+                    self.stream.units_at(step, first, units);
+                    for (slot, unit) in slots.iter_mut().zip(units) {
+                        *slot = mixture.draw(*unit);
+                    }
                 }
             }
             Draws::Stratified => {
