@@ -8,6 +8,7 @@ use hds::DomainId;
 use hds::permutation::Permutation;
 use hds::random::{Purpose, RandomStream};
 
+use crate::batch::SampleId;
 use crate::config::Order;
 
 /// Where a sample lies in its domain.
@@ -51,24 +52,72 @@ impl WindowOrder {
         let epoch = count.checked_div(windows)?;
         let window = match self.order {
             Order::Permutation => self.permutation(domain, epoch)?.at(count % windows)?,
-            Order::Independent => {
-                let stream = RandomStream::new(self.seed, Purpose::Window);
-                let bits = stream.bits_at(count, u32::from(domain.0));
-                // The bias of taking the high half is at most N / 2^64.
-                ((u128::from(bits) * u128::from(windows)) >> 64) as u64
-            }
+            Order::Independent => self.independent(domain, count, windows),
         };
         Some(Place { epoch, window })
     }
 
+    /// Sets epoch and window of samples from their domain and count, as [`Self::place`] gives them.
+    ///
+    /// # Errors
+    /// The first sample whose domain has no window.
+    pub(crate) fn place_each(&mut self, samples: &mut [SampleId]) -> Result<(), DomainId> {
+        // Those before are done; those from here on stand at their place in their epoch's order.
+        let mut start = 0;
+        for i in 0..samples.len() {
+            let SampleId { domain, count, .. } = samples[i];
+            let windows = self.windows(domain);
+            let epoch = count.checked_div(windows).ok_or(domain)?;
+            samples[i].epoch = epoch;
+            match self.order {
+                Order::Permutation => {
+                    if !self.is_cached(domain, epoch) {
+                        // The samples before may need the permutation that goes.
+                        self.permute(&mut samples[start..i]);
+                        start = i;
+                        self.permutation(domain, epoch);
+                    }
+                    samples[i].window = count % windows;
+                }
+                Order::Independent => samples[i].window = self.independent(domain, count, windows),
+            }
+        }
+        if self.order == Order::Permutation {
+            self.permute(&mut samples[start..]);
+        }
+        Ok(())
+    }
+
+    /// Replaces places in the order of an epoch by the windows there.
+    fn permute(&self, samples: &mut [SampleId]) {
+        let walks = samples.iter_mut().filter_map(|sample| {
+            let (_, permutation) = self.cached.get(sample.domain.index())?.as_ref()?;
+            Some((permutation, &mut sample.window))
+        });
+        Permutation::at_each(walks.collect());
+    }
+
+    fn independent(&self, domain: DomainId, count: u64, windows: u64) -> u64 {
+        let stream = RandomStream::new(self.seed, Purpose::Window);
+        let bits = stream.bits_at(count, u32::from(domain.0));
+        // The bias of taking the high half is at most N / 2^64.
+        ((u128::from(bits) * u128::from(windows)) >> 64) as u64
+    }
+
+    fn is_cached(&self, domain: DomainId, epoch: u64) -> bool {
+        let cached = self.cached.get(domain.index());
+        matches!(cached, Some(Some((e, _))) if *e == epoch)
+    }
+
     fn permutation(&mut self, domain: DomainId, epoch: u64) -> Option<&Permutation> {
         let windows = self.windows(domain);
+        let cached = self.is_cached(domain, epoch);
         let seed = self.seed;
-        let cached = self.cached.get_mut(domain.index())?;
-        if cached.as_ref().is_none_or(|(e, _)| *e != epoch) {
-            *cached = Some((epoch, Permutation::of_epoch(seed, domain, epoch, windows)));
+        let place = self.cached.get_mut(domain.index())?;
+        if !cached {
+            *place = Some((epoch, Permutation::of_epoch(seed, domain, epoch, windows)));
         }
-        cached.as_ref().map(|(_, permutation)| permutation)
+        place.as_ref().map(|(_, permutation)| permutation)
     }
 }
 
@@ -96,6 +145,27 @@ mod tests {
         for mut windows in [first, second] {
             windows.sort_unstable();
             assert_eq!(windows, (0..50).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn samples_of_several_epochs_at_once_are_those_one_by_one() {
+        for kind in [Order::Permutation, Order::Independent] {
+            let mut order = WindowOrder::new(3, kind, vec![1, 3, 70, 0]);
+            let sample = |c: u64| SampleId {
+                domain: DomainId((c % 3) as u16),
+                epoch: 0,
+                window: 0,
+                count: 40 + c / 2,
+            };
+            let mut samples: Vec<_> = (0..150).map(sample).collect();
+            order.place_each(&mut samples).unwrap();
+            for s in &mut samples {
+                let place = order.place(s.domain, s.count).unwrap();
+                assert_eq!((s.epoch, s.window), (place.epoch, place.window), "{s:?}");
+            }
+            samples[149].domain = DomainId(3);
+            assert_eq!(order.place_each(&mut samples), Err(DomainId(3)));
         }
     }
 

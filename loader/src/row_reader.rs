@@ -66,14 +66,10 @@ pub(crate) fn read_rows(
     if index.is_remote() && config.packing == Packing::Windows {
         announce(index, config, order, batch);
     }
-    // All at once: a permutation is a long chain of dependent steps, and the processor works on several side by side.
-    for sample in &mut batch.samples {
-        let place = order.place(sample.domain, sample.count).ok_or_else(|| {
-            let stream = index.split(sample.domain, Split::Train);
-            stream.outside(0, width as u64)
-        })?;
-        (sample.epoch, sample.window) = (place.epoch, place.window);
-    }
+    order.place_each(&mut batch.samples).map_err(|domain| {
+        let stream = index.split(domain, Split::Train);
+        stream.outside(0, width as u64)
+    })?;
     let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
     for turn in 0..batch.samples.len() + COPY {
         if let Some(sample) = batch.samples.get(turn - FETCH) {
