@@ -18,7 +18,7 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 /// Bytes the processor fetches together, on the systems there are.
-const CACHE_LINE_BYTES: usize = 64;
+pub(crate) const CACHE_LINE_BYTES: usize = 64;
 /// Most files that are kept open for reading; systems commonly allow a process 1,024 in all.
 const MOST_KEPT_OPEN: usize = 256;
 static KEPT_OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -175,20 +175,6 @@ impl SourceFile {
         Ok(scratch)
     }
 
-    /// Asks the processor to fetch bytes that are read soon, where they are mapped.
-    ///
-    /// # Errors
-    /// As [`Self::mapped`].
-    #[inline]
-    pub(crate) fn prefetch(&self, range: Range<u64>) -> Result<(), IndexError> {
-        if let Some(content) = self.mapped()?
-            && let Some(bytes) = content.get(range.start as usize..range.end as usize)
-        {
-            bytes.chunks(CACHE_LINE_BYTES).for_each(prefetch_line);
-        }
-        Ok(())
-    }
-
     /// Asks the system for bytes that are read in a while, without waiting for them where that is
     /// possible. Errors are left to the later read.
     pub(crate) fn will_need(&self, range: Range<u64>) {
@@ -341,6 +327,12 @@ fn map_read_only(file: &File) -> std::io::Result<Mmap> {
     unsafe { Mmap::map(file) }
 }
 
+/// Asks the processor to fetch the cache lines of bytes that are read soon.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    bytes.chunks(CACHE_LINE_BYTES).for_each(prefetch_line);
+}
+
 /// A hint without effect on what any code computes; nothing where the processor has no such hint.
 ///
 /// In: bytes of which the first one's cache line is meant.
@@ -388,7 +380,7 @@ mod tests {
             for (start, end) in [(0, 0), (0, 9000), (4095, 4097), (8999, 9000), (9000, 9000)] {
                 let got = file.range(start..end, &mut scratch).unwrap();
                 assert_eq!(got, &content[start as usize..end as usize]);
-                file.prefetch(start..end).unwrap();
+                prefetch(got);
                 file.will_need(start..end);
             }
             #[allow(clippy::reversed_empty_ranges)]

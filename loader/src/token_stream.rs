@@ -230,6 +230,25 @@ impl TokenStream {
         }
     }
 
+    /// Copies tokens of a shard from `place` on, as they are stored, and looks at each.
+    ///
+    /// # Errors
+    /// If an id is not below the vocabulary.
+    #[inline]
+    fn copy(
+        &self,
+        shard: &Shard,
+        place: u64,
+        source: &[u8],
+        out: &mut TokensMut<'_>,
+    ) -> Result<(), IndexError> {
+        let largest = out.fill(source, self.token_type);
+        if !source.is_empty() && largest >= self.vocabulary {
+            return Err(self.beyond_vocabulary(shard, place, source));
+        }
+        Ok(())
+    }
+
     #[cold]
     fn beyond_vocabulary(&self, shard: &Shard, place: u64, source: &[u8]) -> IndexError {
         let width = self.token_type.bytes() as usize;
@@ -260,16 +279,22 @@ impl<'a> StreamRange<'a> {
         (self.end - self.from) as usize
     }
 
-    /// Asks the processor to fetch the tokens.
+    /// The tokens as they are stored, where they are in one file and that is mapped.
     ///
     /// # Errors
-    /// If a file cannot be mapped.
+    /// If the file cannot be opened, or was seen with another size.
     #[inline]
-    pub(crate) fn prefetch(&self) -> Result<(), LoaderError> {
-        for (shard, bytes) in self.parts() {
-            shard.file.prefetch(bytes)?;
+    pub(crate) fn mapped(&self) -> Result<Option<&'a [u8]>, LoaderError> {
+        match self.shards.first() {
+            Some(shard) if self.end <= shard.end_token() => {
+                let place = self.from - shard.first_token;
+                let width = self.stream.token_type.bytes();
+                let bytes = byte_range(place, self.end - self.from, width);
+                let content = shard.file.mapped()?;
+                Ok(content.and_then(|c| c.get(bytes.start as usize..bytes.end as usize)))
+            }
+            _ => Ok(None),
         }
-        Ok(())
     }
 
     /// The shards that the range is in, each with the bytes of it there.
@@ -346,10 +371,7 @@ impl<'a> StreamRange<'a> {
             let place = from - shard.first_token;
             let bytes = byte_range(place, count as u64, stream.token_type.bytes());
             let source = shard.file.range(bytes, &mut scratch)?;
-            let largest = head.fill(source, stream.token_type);
-            if count > 0 && largest >= stream.vocabulary {
-                return Err(stream.beyond_vocabulary(shard, place, source).into());
-            }
+            stream.copy(shard, place, source, &mut head)?;
             from += count as u64;
             rest = tail;
             if rest.is_empty() {
@@ -357,6 +379,20 @@ impl<'a> StreamRange<'a> {
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::read`], from what [`Self::mapped`] gave; in the type that is stored.
+    ///
+    /// # Errors
+    /// If an id is not below the vocabulary, or the file was seen with another size since.
+    #[inline]
+    pub(crate) fn copy(&self, mapped: &[u8], mut out: TokensMut<'_>) -> Result<(), LoaderError> {
+        let Some(shard) = self.shards.first() else {
+            return Err(self.stream.outside(self.from, self.end - self.from));
+        };
+        shard.file.mapped()?;
+        let place = self.from - shard.first_token;
+        Ok(self.stream.copy(shard, place, mapped, &mut out)?)
     }
 
     /// A search for the document that the range begins in; the range is not empty.
