@@ -22,6 +22,7 @@ const SIDE_BY_SIDE: usize = 4;
 pub struct Permutation {
     len: u64,
     right_bits: u32,
+    right_mask: u64,
     left_mask: u64,
     keys: [u64; ROUNDS],
 }
@@ -37,6 +38,7 @@ impl Permutation {
         Self {
             len,
             right_bits,
+            right_mask: (1 << right_bits) - 1,
             left_mask: (1 << (bits - right_bits)) - 1,
             keys,
         }
@@ -92,17 +94,13 @@ impl Permutation {
         let (mut left, mut right) = self.split(value);
         for [first, second] in self.keys.as_chunks::<2>().0 {
             left ^= mix(right ^ first) & self.left_mask;
-            right ^= mix(left ^ second) & self.right_mask();
+            right ^= mix(left ^ second) & self.right_mask;
         }
         left << self.right_bits | right
     }
 
-    fn right_mask(&self) -> u64 {
-        (1 << self.right_bits) - 1
-    }
-
     fn split(&self, value: u64) -> (u64, u64) {
-        (value >> self.right_bits, value & self.right_mask())
+        (value >> self.right_bits, value & self.right_mask)
     }
 }
 
@@ -114,7 +112,7 @@ fn walk_together(walks: &mut [(&Permutation, &mut u64); SIDE_BY_SIDE]) {
             *left ^= mix(*right ^ of.keys[2 * round]) & of.left_mask;
         }
         for ((of, _), (left, right)) in walks.iter().zip(&mut halves) {
-            *right ^= mix(*left ^ of.keys[2 * round + 1]) & of.right_mask();
+            *right ^= mix(*left ^ of.keys[2 * round + 1]) & of.right_mask;
         }
     }
     for ((of, value), (left, right)) in walks.iter_mut().zip(halves) {

@@ -90,11 +90,12 @@ impl WindowOrder {
 
     /// Replaces places in the order of an epoch by the windows there.
     fn permute(&self, samples: &mut [SampleId]) {
-        let walks = samples.iter_mut().filter_map(|sample| {
+        let mut walks = Vec::with_capacity(samples.len());
+        walks.extend(samples.iter_mut().filter_map(|sample| {
             let (_, permutation) = self.cached.get(sample.domain.index())?.as_ref()?;
             Some((permutation, &mut sample.window))
-        });
-        Permutation::at_each(walks.collect());
+        }));
+        Permutation::at_each(walks);
     }
 
     fn independent(&self, domain: DomainId, count: u64, windows: u64) -> u64 {

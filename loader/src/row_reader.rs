@@ -10,7 +10,7 @@
 
 use hds::index::Split;
 
-use crate::batch::{Batch, SampleId, token_weighted_mtld};
+use crate::batch::{Batch, token_weighted_mtld};
 use crate::config::{LoaderConfig, Packing};
 use crate::document_search::DocumentSearch;
 use crate::error::LoaderError;
@@ -73,17 +73,13 @@ pub(crate) fn read_rows(
         let stream = index.split(domain, Split::Train);
         stream.outside(0, width as u64)
     })?;
-    let choose = |sample: &SampleId| {
+    let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
+    for sample in &batch.samples {
         let stream = index.split(sample.domain, Split::Train);
         let range = stream.sample(config.packing, length, sample.window)?;
         let mapped = range.mapped()?;
-        Ok(Row { range, mapped })
-    };
-    let rows: Vec<_> = batch
-        .samples
-        .iter()
-        .map(choose)
-        .collect::<Result<_, LoaderError>>()?;
+        rows.push(Row { range, mapped });
+    }
     // Where a page is in memory is looked up before anything of it is fetched, for some pages side by side; asked for
     // one by one, each would be waited for.
     for tokens in rows.iter().filter_map(|row| row.mapped) {
