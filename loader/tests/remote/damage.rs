@@ -1,0 +1,175 @@
+//! Caches that were damaged, or hold what is none of theirs: one run mends them, or says what is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hds_loader::{CacheTroubles, Fetch};
+
+use crate::reader::{Task, next, outcome, outcome_and_notes, pieces, small_index};
+use crate::servers::Nginx;
+
+/// The files of that name, one for each file of the index.
+fn named(cache: &Path, name: &str) -> Vec<PathBuf> {
+    let folders = fs::read_dir(cache.join("files")).unwrap();
+    let files = folders.map(|folder| folder.unwrap().path().join(name));
+    files.filter(|file| file.exists()).collect()
+}
+
+/// Flips a bit of each piece's checksum that is known.
+fn flip_checksums(path: &Path) {
+    let mut content = fs::read(path).unwrap();
+    for value in content.chunks_mut(32).filter(|value| value.iter().any(|b| *b != 0)) {
+        value[7] ^= 16;
+    }
+    fs::write(path, content).unwrap();
+}
+
+fn flip_content(path: &Path) {
+    let mut content = fs::read(path).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    fs::write(path, content).unwrap();
+}
+
+/// Damages everything in a cache.
+fn damage(cache: &Path, how: usize) {
+    for (number, (path, _)) in pieces(cache).into_iter().enumerate() {
+        if (number + how).is_multiple_of(2) {
+            flip_content(&path);
+        }
+    }
+    for name in ["values", "proven"] {
+        for (number, path) in named(cache, name).into_iter().enumerate() {
+            match (number + how) % 3 {
+                0 => flip_checksums(&path),
+                1 => {
+                    let file = fs::File::options().write(true).open(&path).unwrap();
+                    file.set_len(path.metadata().unwrap().len() - 5).unwrap();
+                }
+                _ => fs::write(path, "damaged").unwrap(),
+            }
+        }
+    }
+}
+
+#[test]
+fn one_run_mends_a_cache_in_which_everything_is_damaged() {
+    let files = small_index();
+    let Some(server) = Nginx::start(files.path(), "") else {
+        return;
+    };
+    for (fetch, batches) in [(Fetch::Pieces, 20), (Fetch::Pieces, 300), (Fetch::Files, 20)] {
+        for how in 0..3 {
+            let cache = tempfile::tempdir().unwrap();
+            let task = Task {
+                fetch,
+                batches,
+                ..Task::new(server.url(""), cache.path())
+            };
+            let want = task.run().unwrap();
+            assert!(named(cache.path(), "values").len() > 4);
+            damage(cache.path(), how);
+            let (got, notes) = outcome_and_notes(task.spawn(&[]));
+            assert!(got.unwrap() == want, "{fetch:?} {batches} {how}");
+            let said = "is not what was written there, and is fetched again";
+            assert_eq!(notes.matches(said).count(), 1, "{notes}");
+            // Nothing is left of it.
+            let (mut loader, live) = task.loader().unwrap();
+            for want in &want {
+                assert!(next(&mut loader, &live).unwrap() == *want);
+            }
+            assert_eq!(loader.index().cache_troubles(), CacheTroubles::default());
+        }
+    }
+}
+
+#[test]
+fn checksums_damaged_while_they_are_used_are_mended_and_counted() {
+    let files = small_index();
+    let Some(server) = Nginx::start(files.path(), "") else {
+        return;
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let task = Task::new(server.url(""), cache.path());
+    let want = task.run().unwrap();
+    let (mut loader, live) = task.loader().unwrap();
+    for (step, want) in want.iter().enumerate() {
+        if step % 60 == 20 {
+            damage(cache.path(), step / 60);
+            // What is open is good still.
+            for (path, _) in pieces(cache.path()) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        assert!(next(&mut loader, &live).unwrap() == *want, "batch {step}");
+    }
+    let troubles = loader.index().cache_troubles();
+    assert!(troubles.damaged > 0, "{troubles:?}");
+    assert_eq!((troubles.disk_full, troubles.not_kept), (0, 0));
+}
+
+#[test]
+fn a_piece_that_was_used_before_its_damage_shows_is_an_error_and_the_next_run_is_good() {
+    let files = small_index();
+    let Some(server) = Nginx::start(files.path(), "") else {
+        return;
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let task = Task::new(server.url(""), cache.path());
+    let want = task.run().unwrap();
+    // As somebody would forge it: pieces of one file under the numbers of another's, with their own checksums.
+    let folders: Vec<_> = named(cache.path(), "proven")
+        .into_iter()
+        .map(|path| path.parent().unwrap().to_owned())
+        .filter(|folder| folder.join("9").exists())
+        .collect();
+    for (to, from) in folders.iter().zip(folders.iter().skip(1)) {
+        fs::copy(from.join("9"), to.join("9")).unwrap();
+    }
+    // The piece has no place in the tree of the other file: its checksum is another there.
+    assert!(folders.len() > 1);
+    let (got, notes) = outcome_and_notes(task.spawn(&[]));
+    assert!(got.unwrap() == want);
+    assert!(notes.contains("is fetched again"), "{notes}");
+    assert!(outcome(task.spawn(&[])).unwrap() == want);
+}
+
+#[test]
+fn what_is_no_file_in_the_cache_is_an_error_and_is_not_waited_for() {
+    let files = small_index();
+    let place = format!("file://{}", files.path().display());
+    let pipe = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    let folder = |path: &Path| fs::create_dir(path).unwrap();
+    let makers: [&dyn Fn(&Path); 2] = [&pipe, &folder];
+    for make in makers {
+        for name in ["usage", "0", "values"] {
+            let cache = tempfile::tempdir().unwrap();
+            let task = Task {
+                batches: 40,
+                read_ahead: 0,
+                ..Task::new(&place, cache.path())
+            };
+            task.run().unwrap();
+            let mut targets = named(cache.path(), name);
+            if name == "usage" {
+                targets.push(cache.path().join(name));
+            }
+            assert!(!targets.is_empty());
+            for path in &targets {
+                fs::remove_file(path).unwrap();
+                let _ = fs::remove_file(path.with_file_name("proven"));
+                make(path);
+            }
+            let start = Instant::now();
+            let text = outcome(task.spawn(&[])).unwrap_err();
+            assert!(start.elapsed() < Duration::from_secs(20), "{name}");
+            assert!(text.contains("it is no regular file"), "{text}");
+            assert!(text.contains(&format!("/{name}, in the cache")), "{text}");
+        }
+    }
+}
