@@ -41,20 +41,43 @@ pub(crate) fn index_error(error: IndexError) -> PyErr {
     }
 }
 
+/// The name that a field of the configuration has in Python.
+fn argument(field: &str) -> &str {
+    match field {
+        "sequence_length" => "seq_len",
+        "read_ahead_batches" => "read_ahead",
+        other => other,
+    }
+}
+
 pub(crate) fn loader_error(error: LoaderError) -> PyErr {
     let text = error.to_string();
     match error {
         LoaderError::Index(error) => index_error(error),
         LoaderError::WeightSource(error) => source_error(error),
-        LoaderError::Config { .. }
-        | LoaderError::Weights { .. }
+        LoaderError::Config { field, reason } => {
+            PyValueError::new_err(format!("{}: {reason}", argument(field)))
+        }
+        LoaderError::Weights { .. }
         | LoaderError::NoWindow { .. }
         | LoaderError::Minimum { .. }
         | LoaderError::State { .. }
         | LoaderError::BadState { .. } => PyValueError::new_err(text),
-        LoaderError::DomainEnded { .. } | LoaderError::AllEnded { .. } => {
-            DomainEnded::new_err(text)
-        }
+        LoaderError::DomainEnded {
+            domain,
+            windows,
+            step,
+        } => DomainEnded::new_err(format!(
+            "batch {step} needs more of domain {domain:?} than its {windows} sequences, each of which was used once, and \
+             domain_end is \"stop\". Set weights that give it 0 (set_weights) and begin another iteration, which goes on \
+             with this batch; or make the dataset with domain_end=\"restart\", or with a number of epochs, and load the \
+             state"
+        )),
+        LoaderError::AllEnded { epochs } => DomainEnded::new_err(format!(
+            "every domain with weight was gone through {epochs} times, which is all that domain_end={epochs} allows. Set \
+             weights that give some to other domains (set_weights) and begin another iteration; or make the dataset with \
+             more epochs as domain_end, or \"restart\", and load the state"
+        )),
         _ => HdsError::new_err(text),
     }
 }

@@ -60,9 +60,15 @@ impl Address {
                 "s3" | "s3a" | "gs" => "bucket",
                 _ => "container",
             };
-            return Err(wrong(format!(
-                "it names no {name}; an index is at {scheme}://{name}/path"
-            )));
+            let reason = format!("it names no {name}; an index is at {scheme}://{name}/path");
+            return Err(match url.password() {
+                // As it was written, which is another URL.
+                None => IndexError::Remote {
+                    url: text.into(),
+                    reason,
+                },
+                Some(_) => wrong(reason),
+            });
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong(

@@ -116,6 +116,8 @@ impl Engine {
             }
             for number in 0..count {
                 if !state.knows(number) {
+                    // Where its checksum has vanished, the piece is to be read for it again.
+                    self.look_anew(state, number);
                     self.get(state, number)?;
                 }
             }

@@ -197,9 +197,9 @@ impl Values {
         let (want, got) = (self.count() * VALUE_BYTES, file.metadata()?.len());
         if got != want {
             if got > 0 {
-                // Cut short by somebody: what is left is not worth a guess.
+                // Cut short by somebody, perhaps in the middle of a value.
                 self.troubles.damaged(path);
-                file.set_len(0)?;
+                file.set_len(got / VALUE_BYTES * VALUE_BYTES)?;
             }
             file.set_len(want)?;
         }
