@@ -31,7 +31,9 @@ def listed(words: Sequence[str]) -> str:
 
 def is_bool(value: Any) -> bool:
     """Whether it is True or False, of Python, NumPy or torch: numbers in name only."""
-    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+    if isinstance(value, bool):
+        return True
+    return str(getattr(value, "dtype", "")) in ("bool", "torch.bool") and value.ndim == 0
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = U64, *, or_none: bool = False) -> int:
@@ -132,7 +134,8 @@ def weights(value: Any, domains: Sequence[str]) -> list[float]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         text = f"weights: {shown(value)}, must be a dict of a weight for each domain, or a sequence of as many"
         raise TypeError(text)
-    return [_number(weight, number, domains) for number, weight in enumerate(value)]
+    # Set at every step: the usual kind costs next to nothing.
+    return [w if type(w) is float else _number(w, number, domains) for number, w in enumerate(value)]
 
 
 def _number(value: Any, number: int, domains: Sequence[str]) -> float:

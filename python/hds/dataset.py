@@ -296,9 +296,14 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
             yield batch
 
     def _begin_iteration(self) -> tuple[int, int]:
-        """Ends the iterations before."""
+        """Ends the iterations before, but for hds.DataLoader's where this one is its own."""
         if not self._lent:
             self._iteration += 1
+            if self._counting:
+                # It was left open: its workers wait for batches that are this iteration's now.
+                self._core.stop_readers()
+                self._core.set_horizon(None)
+                self._counting = False
         self._lent = False
         return self._generation, self._iteration
 

@@ -47,9 +47,6 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         dataset: StreamingDataset = self.dataset
         dataset._lent = False
-        if dataset._counting:
-            # An iteration that was left open: its workers wait for batches that are this one's now.
-            dataset._core.stop_readers()
         now = dataset._begin_iteration()
         dataset._position = dataset._where()
         dataset._counted = dataset._counting = True

@@ -142,7 +142,7 @@ def test_weights_govern_the_next_batch_and_say_their_version(index):
         ([0.5, 0.5, 0.5, 0.5], "sum to 2"),
         ({"books": 1.0}, "nothing for ['code', 'law', 'web']"),
         ({"books": 1.0, "cod": 0.0}, "no domain is named ['cod']"),
-        ("even", "neither"),
+        ("even", "must be"),
     ],
 )
 def test_bad_weights_are_refused_with_the_domain(index, weights, words):
