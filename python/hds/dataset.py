@@ -49,8 +49,8 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     draws: "independent", or "stratified" (counts of a batch within one of B * weight).
     minimum_per_domain: least sequences of each domain with weight in every batch.
     order: "permutation" (every window once an epoch), or "independent" (drawn with replacement).
-    domain_end: "restart" in another order, "stop" with DomainEnded, or a number of epochs after which a domain's
-        weight goes to the others (``batch.ended`` says which).
+    domain_end: "restart" in another order, "stop" with DomainEnded (which says how to go on), or a number of epochs
+        after which a domain's weight goes to the others (``batch.ended`` says which).
     packing: "windows" of L + 1 tokens across documents, or "documents", one a sequence, padded with
         ``padding_token`` (the end-of-document id where not given).
     labels: "next", the token after each input (plain cross-entropy, Megatron), or "same" as the inputs, for models that

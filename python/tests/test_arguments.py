@@ -234,8 +234,10 @@ def test_the_end_of_a_domain_says_how_to_go_on(index):
             last = batch.step
     words = str(error.value)
     assert f"batch {last + 1} needs more of domain" in words and 'domain "law"' in words
-    assert "set_weights" in words and 'domain_end="restart"' in words and "begin another iteration" in words
+    assert "load_state_dict(dataset.state_dict())" in words and "set_weights" in words
+    assert 'domain_end="restart"' in words
     # As it says:
+    data.load_state_dict(data.state_dict())
     data.set_weights({"law": 0.0, "books": 1.0, "code": 0, "web": 0})
     assert next(iter(data)).step == last + 1
 
@@ -243,5 +245,18 @@ def test_the_end_of_a_domain_says_how_to_go_on(index):
     with pytest.raises(hds.DomainEnded, match=re.escape("gone through 1 times, which is all that domain_end=1 allows")):
         for _ in data:
             pass
+    data.load_state_dict(data.state_dict())
     data.set_weights([1.0, 0, 0, 0])
     next(iter(data))
+
+
+def test_agents_refuse_by_name_before_they_connect(tmp_path):
+    good = {"place": f"unix:{tmp_path}/none", "domains": ["a", "b"], "total_steps": 10, "sequence_length": 8,
+            "layers": 1, "model_parameters": 100}  # fmt: skip
+    with pytest.raises(FileNotFoundError):
+        hds.Agent(**good)
+    for name, value in [("place", None), ("place", "host:1"), ("place", "tcp:host"), ("domains", "ab"),
+                        ("domains", [1]), ("total_steps", 0), ("total_steps", 1.5), ("sequence_length", None),
+                        ("layers", -1), ("model_parameters", 1e9), ("seed", -1), ("start", "again"),
+                        ("at_step", "3"), ("checkpoint_interval_steps", None)]:  # fmt: skip
+        refusal(name, hds.Agent, **(good | {name: value}))

@@ -70,6 +70,11 @@ impl Address {
                 Some(_) => wrong(reason),
             });
         }
+        if url.scheme() == "file" && url.has_host() {
+            return Err(wrong(
+                "a URL of this machine has three slashes, file:///path; or give the path".into(),
+            ));
+        }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong(
                 "give the URL of the index's folder, without ? and #".into(),
