@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -260,3 +262,28 @@ def test_agents_refuse_by_name_before_they_connect(tmp_path):
                         ("layers", -1), ("model_parameters", 1e9), ("seed", -1), ("start", "again"),
                         ("at_step", "3"), ("checkpoint_interval_steps", None)]:  # fmt: skip
         refusal(name, hds.Agent, **(good | {name: value}))
+
+
+def test_pipes_are_refused_and_not_waited_for(index, tmp_path):
+    code = f"""
+        import os, hds
+        pipe = os.path.join({str(tmp_path)!r}, "pipe")
+        os.mkfifo(pipe)
+        make = lambda **options: hds.StreamingDataset({str(index)!r}, seq_len=8, batch_size=2, **options)
+        for refused in (
+            lambda: make(weights_file=pipe),
+            lambda: make(replay=pipe),
+            lambda: make(weight_log=pipe),
+            lambda: hds.WeightsWriter(pipe, ["a"], [1.0]),
+            lambda: hds.StreamingDataset(pipe, seq_len=8, batch_size=2),
+        ):
+            try:
+                refused()
+            except (hds.HdsError, ValueError) as error:
+                print(str(error).replace(pipe, "PIPE"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True, env=environment)
+    said = done.stdout.splitlines()
+    assert len(said) == 5 and all("PIPE" in line for line in said), said

@@ -292,7 +292,14 @@ mod tests {
                 format!("{}/{name}", url.trim_end_matches('/'))
             );
         }
-        for url in ["http:///x", "https:////x/y", "s3:///x", "s3://", "gs:///", "az:///c/x"] {
+        for url in [
+            "http:///x",
+            "https:////x/y",
+            "s3:///x",
+            "s3://",
+            "gs:///",
+            "az:///c/x",
+        ] {
             let error = Address::parse(url).err().unwrap().to_string();
             assert!(error.contains("names no"), "{url}: {error}");
         }

@@ -33,6 +33,8 @@ const WRONG_PIECES: u32 = 2;
 const ROOM_LOOKS: u32 = 3;
 /// How often a piece is tried for that a full disk, or who removes the cache, stands against.
 const CACHE_TRIES: u32 = 8;
+/// How often a file is fetched again for one of its pieces, where the cache is damaged again and again.
+const MOST_RECOVERIES: u32 = 3;
 /// Pause between looks for room.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
@@ -142,6 +144,7 @@ impl Engine {
         state: &Arc<FileState>,
         number: u64,
     ) -> Result<Arc<Piece>, IndexError> {
+        let mut recoveries = 0;
         loop {
             match self.get_once(state, number) {
                 Ok(piece) => {
@@ -149,7 +152,13 @@ impl Engine {
                     return Ok(piece);
                 }
                 Err(Trouble::Error(error)) => return Err(error),
-                Err(Trouble::Doubt) => self.recover(state)?,
+                Err(Trouble::Doubt) if recoveries == MOST_RECOVERIES => {
+                    return Err(self.refuse(state));
+                }
+                Err(Trouble::Doubt) => {
+                    recoveries += 1;
+                    self.recover(state)?;
+                }
             }
         }
     }
@@ -178,7 +187,10 @@ impl Engine {
                 Err(flight) if flight.wait() => {}
                 Err(_) => {
                     let file = &state.facts.entry.path;
-                    return Err(self.address.error(file, "waiting for it was given up").into());
+                    return Err(self
+                        .address
+                        .error(file, "waiting for it was given up")
+                        .into());
                 }
             }
         }

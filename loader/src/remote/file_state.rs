@@ -34,8 +34,8 @@ pub(super) struct FileState {
     pub(super) seen: Mutex<HashMap<u64, Seen>>,
     /// Why the file cannot be used any more.
     pub(super) refused: OnceLock<String>,
-    /// Whether all of it was fetched again because of a contradiction, which is done once.
-    pub(super) recovered: Mutex<bool>,
+    /// Held while all of it is fetched again because of a contradiction.
+    pub(super) recovering: Mutex<()>,
     /// Whether what was used before that is still to be held against the proof.
     pub(super) compare: AtomicBool,
 }
@@ -81,7 +81,7 @@ impl FileState {
             etag: Mutex::default(),
             seen: Mutex::default(),
             refused: OnceLock::new(),
-            recovered: Mutex::new(false),
+            recovering: Mutex::default(),
             compare: AtomicBool::new(false),
             facts,
         }
@@ -116,4 +116,3 @@ impl FileState {
         self.folder.join(number.to_string())
     }
 }
-

@@ -1,7 +1,7 @@
 //! What becomes of a file whose pieces and their checksums contradict each other.
 //!
 //! In: a file of which a piece is not what was noted of it, or whose checksums do not add up to the manifest's. Out: the
-//! file fetched anew and proven, once in the life of a process; or an error. Always holds: where a byte was handed out
+//! file fetched anew and proven; or an error, for good. Always holds: where a byte was handed out
 //! in this process that the manifest does not vouch for in the end, that is an error.
 //!
 //! What is at fault, the cache (a disk, somebody who wrote to it) or the server, shows only by fetching everything again:
@@ -26,13 +26,9 @@ impl Engine {
     /// # Errors
     /// If the server has another file, or is away; or bytes were used that are not the manifest's.
     pub(super) fn recover(&self, state: &Arc<FileState>) -> Result<(), IndexError> {
-        let mut was_recovered = lock(&state.recovered);
+        let _one_at_a_time = lock(&state.recovering);
         self.check_refused(state)?;
         if !state.values.recheck() {
-            if *was_recovered {
-                return Err(self.refuse(state));
-            }
-            *was_recovered = true;
             self.troubles.damaged(&state.folder);
             state.compare.store(true, Ordering::Release);
             self.cache.forget(&state.folder);
@@ -111,7 +107,11 @@ impl Engine {
             seen.iter().map(|(n, seen)| (*n, seen.mark)).collect()
         };
         for (number, mark) in used {
-            if state.values.get(number).is_some_and(|v| !v.starts_with(&mark)) {
+            if state
+                .values
+                .get(number)
+                .is_some_and(|v| !v.starts_with(&mark))
+            {
                 let reason = format!(
                     "its piece {number} was damaged in the cache when it was used, which shows only now; the cache is mended: start again from the last checkpoint"
                 );

@@ -29,7 +29,10 @@ fn a_web_page_in_place_of_a_manifest_is_said_to_be_one() {
         assert!(text.contains("check the address"), "{text}");
     }
     for (body, want) in [
-        ("Welcome!", "no manifest; check the address; it begins \"Welcome!\""),
+        (
+            "Welcome!",
+            "no manifest; check the address; it begins \"Welcome!\"",
+        ),
         ("", "the manifest is empty"),
         ("{\"format\": \"hds-ind", "EOF while parsing"),
     ] {
@@ -44,12 +47,24 @@ fn a_web_page_in_place_of_a_manifest_is_said_to_be_one() {
 #[test]
 fn a_mistyped_url_is_told_what_it_should_be() {
     for (place, want) in [
-        ("s3:/bucket/index", "a URL has two slashes: s3://bucket/index"),
-        ("http:/host/index", "a URL has two slashes: http://host/index"),
+        (
+            "s3:/bucket/index",
+            "a URL has two slashes: s3://bucket/index",
+        ),
+        (
+            "http:/host/index",
+            "a URL has two slashes: http://host/index",
+        ),
         ("ftp://host/index", "not of ftp://"),
         ("hdfs://host/index", "not of hdfs://"),
-        ("http:///index", "it names no server; an index is at http://server/path"),
-        ("s3:///index", "it names no bucket; an index is at s3://bucket/path"),
+        (
+            "http:///index",
+            "it names no server; an index is at http://server/path",
+        ),
+        (
+            "s3:///index",
+            "it names no bucket; an index is at s3://bucket/path",
+        ),
         ("az://", "it names no container"),
         ("file://host/index", "file:///"),
     ] {

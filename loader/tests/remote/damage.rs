@@ -20,7 +20,10 @@ fn named(cache: &Path, name: &str) -> Vec<PathBuf> {
 /// Flips a bit of each piece's checksum that is known.
 fn flip_checksums(path: &Path) {
     let mut content = fs::read(path).unwrap();
-    for value in content.chunks_exact_mut(32).filter(|value| value.iter().any(|b| *b != 0)) {
+    for value in content
+        .chunks_exact_mut(32)
+        .filter(|value| value.iter().any(|b| *b != 0))
+    {
         value[7] ^= 16;
     }
     fs::write(path, content).unwrap();
@@ -60,7 +63,11 @@ fn one_run_mends_a_cache_in_which_everything_is_damaged() {
     let Some(server) = Nginx::start(files.path(), "") else {
         return;
     };
-    for (fetch, batches) in [(Fetch::Pieces, 20), (Fetch::Pieces, 300), (Fetch::Files, 20)] {
+    for (fetch, batches) in [
+        (Fetch::Pieces, 20),
+        (Fetch::Pieces, 300),
+        (Fetch::Files, 20),
+    ] {
         for how in 0..3 {
             let cache = tempfile::tempdir().unwrap();
             let task = Task {
