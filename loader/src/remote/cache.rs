@@ -121,7 +121,11 @@ impl Cache {
 
     /// Removes the folder of a file whose content is not what it should be.
     pub(super) fn forget(&self, folder: &Path) {
-        // What is left is found out by its checksums.
+        // First what the rest is held against. Others may write there meanwhile; what is left then is found out by its
+        // checksums.
+        for name in ["proven", "values"] {
+            let _ = fs::remove_file(folder.join(name));
+        }
         let _ = fs::remove_dir_all(folder);
     }
 

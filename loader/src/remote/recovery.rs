@@ -18,7 +18,7 @@ use super::file_state::{FileState, Trouble};
 use super::in_hand::lock;
 
 /// How often pieces are fetched whose checksums another process removes meanwhile.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 8;
 
 impl Engine {
     /// Fetches all of a file again, and proves it. Not to be called while a piece is being got.

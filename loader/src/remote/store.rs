@@ -261,7 +261,7 @@ impl Store {
             || matches!(error, Error::NotSupported { .. })
         {
             format!(
-                "the server ignores byte ranges, or the object is empty; use a server that has ranges ({})",
+                "the server ignores byte ranges, or the object is empty, or a page came in its place (from a network that wants you to sign in); use a server that has ranges ({})",
                 shortened(&text)
             )
         } else {

@@ -43,6 +43,10 @@ fn damage(cache: &Path, how: usize) {
             flip_content(&path);
         }
     }
+    damage_checksums(cache, how);
+}
+
+fn damage_checksums(cache: &Path, how: usize) {
     for name in ["values", "proven"] {
         for (number, path) in named(cache, name).into_iter().enumerate() {
             match (number + how) % 3 {
@@ -95,6 +99,24 @@ fn one_run_mends_a_cache_in_which_everything_is_damaged() {
 }
 
 #[test]
+fn processes_that_find_a_damaged_cache_together_mend_it_together() {
+    let files = small_index();
+    let Some(server) = Nginx::start(files.path(), "") else {
+        return;
+    };
+    for how in 0..3 {
+        let cache = tempfile::tempdir().unwrap();
+        let task = Task::new(server.url(""), cache.path());
+        let want = task.run().unwrap();
+        damage(cache.path(), how);
+        let readers: Vec<_> = (0..4).map(|_| task.spawn(&[])).collect();
+        for reader in readers {
+            assert!(outcome(reader).unwrap() == want);
+        }
+    }
+}
+
+#[test]
 fn checksums_damaged_while_they_are_used_are_mended_and_counted() {
     let files = small_index();
     let Some(server) = Nginx::start(files.path(), "") else {
@@ -106,11 +128,11 @@ fn checksums_damaged_while_they_are_used_are_mended_and_counted() {
     let (mut loader, live) = task.loader().unwrap();
     for (step, want) in want.iter().enumerate() {
         if step % 60 == 20 {
-            // Pieces are checked when a process first uses them, so these go altogether.
+            // Pieces are checked when a process first uses them, so they are not changed but removed.
             for (path, _) in pieces(cache.path()) {
                 let _ = fs::remove_file(path);
             }
-            damage(cache.path(), step / 60);
+            damage_checksums(cache.path(), step / 60);
         }
         assert!(next(&mut loader, &live).unwrap() == *want, "batch {step}");
     }
