@@ -92,7 +92,12 @@ impl Engine {
 
     /// Whether a file is used only once it is known whole.
     pub(super) fn wants_whole(&self, state: &FileState) -> bool {
-        self.options.fetch == Fetch::Files && !state.values.are_proven()
+        self.uses_whole_files() && !state.values.are_proven()
+    }
+
+    /// Whether files are used only once they are known whole.
+    pub(super) fn uses_whole_files(&self) -> bool {
+        self.options.fetch == Fetch::Files
     }
 
     /// What this process knows of a file.

@@ -32,6 +32,10 @@ impl Engine {
             self.troubles.damaged(&state.folder);
             state.compare.store(true, Ordering::Release);
             self.cache.forget(&state.folder);
+            if self.uses_whole_files() {
+                // Nothing was handed out that was not proven then.
+                lock(&state.seen).clear();
+            }
             self.fetch_all(state)?;
         }
         state.compare.store(false, Ordering::Release);
