@@ -146,11 +146,17 @@ impl Cache {
         for entry in list(&files)? {
             let folder = entry.path();
             for file in list(&folder).unwrap_or_default() {
-                let Ok(metadata) = file.metadata() else {
+                let path = file.path();
+                let is_partial = path.extension().is_some_and(|name| name == PARTIAL);
+                let metadata = match file.metadata() {
+                    // It may have got its final name since it was listed, and counts under that one.
+                    Err(_) if is_partial => path.with_extension("").metadata(),
+                    found => found,
+                };
+                let Ok(metadata) = metadata else {
                     continue;
                 };
-                let path = file.path();
-                if path.extension().is_some_and(|name| name == PARTIAL) && remove_orphan(&path) {
+                if is_partial && remove_orphan(&path) {
                     continue;
                 }
                 used = used.saturating_add(metadata.len());
