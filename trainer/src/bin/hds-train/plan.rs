@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use hds_trainer::plan::{Plan, PlanOptions, Rate};
-use hds_trainer::run::RunConfig;
+use hds_trainer::run::{Precision, RunConfig};
 
 /// Say what a run will take: parameters, memory of a GPU, operations, time and disk.
 ///
