@@ -10,6 +10,7 @@
 
 mod ac_odm;
 mod ado;
+mod aside;
 mod config;
 mod doge;
 mod error;
@@ -28,6 +29,7 @@ mod warm_up;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use ::hds::DomainSet;
 
@@ -64,13 +66,22 @@ pub trait Policy: Send {
     ///
     /// # Errors
     /// If a file cannot be written.
-    fn save(&self, folder: &Path) -> Result<(), PolicyError>;
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError>;
 
     /// Goes on from what [`Self::save`] wrote for the same configuration and run.
     ///
     /// # Errors
     /// If a file is missing, damaged, or of another policy or shape; do not use the policy then.
     fn restore(&mut self, folder: &Path) -> Result<(), PolicyError>;
+
+    /// Waits for what it learns beside the training step. Changes no decision: [`Self::next`] and
+    /// [`Self::save`] wait by themselves.
+    fn settle(&mut self) {}
+
+    /// Time spent learning so far, beside the training step; what goes on is not in it.
+    fn learning_time(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Parameters of all its networks together; 0 where there is none.
     fn parameters(&self) -> u64;

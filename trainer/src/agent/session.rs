@@ -205,7 +205,7 @@ impl Session {
     /// # Errors
     /// If it cannot be written; those there were stay.
     pub fn save(&mut self) -> Result<PathBuf, SessionError> {
-        let path = self.write(&self.asked)?;
+        let path = self.write(true)?;
         self.saved = Some(self.step);
         Ok(path)
     }
@@ -216,13 +216,13 @@ impl Session {
     /// As [`Self::save`].
     pub fn save_at_end(&mut self) -> Result<(), SessionError> {
         if self.saved != Some(self.step) {
-            self.write(&self.unasked)?;
+            self.write(false)?;
             self.saved = Some(self.step);
         }
         Ok(())
     }
 
-    fn write(&self, checkpoints: &Checkpoints) -> Result<PathBuf, SessionError> {
+    fn write(&mut self, asked: bool) -> Result<PathBuf, SessionError> {
         let state = SavedState {
             version: STATE_VERSION,
             facts: self.facts.clone(),
@@ -231,10 +231,12 @@ impl Session {
             weights_version: self.version,
             reward: self.reward.save()?,
         };
+        let checkpoints = if asked { &self.asked } else { &self.unasked };
+        let policy = &mut self.policy;
         let path = checkpoints.save(self.step, |folder| {
-            let policy = folder.join("policy");
-            fs::create_dir(&policy).map_err(|e| FileError::new("create", &policy, e))?;
-            self.policy.save(&policy)?;
+            let parts = folder.join("policy");
+            fs::create_dir(&parts).map_err(|e| FileError::new("create", &parts, e))?;
+            policy.save(&parts)?;
             durable::write_json(&folder.join(STATE_FILE), &state)?;
             Ok::<(), SessionError>(())
         })?;

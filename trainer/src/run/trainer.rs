@@ -370,7 +370,7 @@ impl Trainer {
                 setup::create_folder(&checkpoint.join("model"))?;
                 self.model.save_huggingface(&checkpoint.join("model"))?;
                 setup::create_folder(&checkpoint.join("policy"))?;
-                if let Some(policy) = &self.policy {
+                if let Some(policy) = &mut self.policy {
                     policy.save(&checkpoint.join("policy"))?;
                 }
                 hds::durable::write_json(&RunState::path(checkpoint), &state)?;

@@ -248,7 +248,7 @@ impl Policy for AdoPolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         saved::write(folder, self.name(), &self.state)
     }
 

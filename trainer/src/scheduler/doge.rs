@@ -223,7 +223,7 @@ impl Policy for DogePolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         saved::write(folder, self.name(), &self.state)
     }
 
