@@ -13,6 +13,8 @@ fn small(coupling: Coupling) -> HdsConfig {
         network: NetworkSize::Small,
         minibatch: 32,
         coupling,
+        learning_rate: 3e-3,
+        polyak: 0.02,
         ..HdsConfig::default()
     }
 }
@@ -61,7 +63,7 @@ fn distance(weights: &[f64], best: &[f64]) -> f64 {
 #[test]
 fn the_best_domain_is_found_by_the_expected_reward_of_a_draw() {
     // Uniform weights are worth 0.25, the floor allows 0.925.
-    for (coupling, steps) in [(Coupling::Factored, 300), (Coupling::Expected, 600)] {
+    for (coupling, steps) in [(Coupling::Factored, 150), (Coupling::Expected, 300)] {
         let (weights, told) = play(&small(coupling), 4, steps, |_, _| one_pays(4, 2));
         eprintln!("BANDIT linear {coupling:?} {steps}: {weights:?} {told:?}");
         assert!(weights[2] > 0.6, "{coupling:?}: {weights:?} {told:?}");
@@ -70,9 +72,9 @@ fn the_best_domain_is_found_by_the_expected_reward_of_a_draw() {
 
 #[test]
 fn a_best_domain_that_changes_is_followed() {
-    // It moves after 200 steps.
-    for (coupling, steps) in [(Coupling::Factored, 600), (Coupling::Expected, 1000)] {
-        let best = |step| if step < 200 { 2 } else { 0 };
+    // It moves after 100 steps.
+    for (coupling, steps) in [(Coupling::Factored, 300), (Coupling::Expected, 500)] {
+        let best = |step| if step < 100 { 2 } else { 0 };
         let (weights, told) = play(&small(coupling), 4, steps, |_, t| one_pays(4, best(t)));
         eprintln!("BANDIT linear drift {coupling:?} {steps}: {weights:?} {told:?}");
         assert!(weights[0] > 0.5, "{coupling:?}: {weights:?} {told:?}");
@@ -81,7 +83,7 @@ fn a_best_domain_that_changes_is_followed() {
 
 #[test]
 fn the_authors_coupling_learns_nothing_from_rewards_that_are_no_function_of_the_action() {
-    let (weights, _) = play(&small(Coupling::Vector), 4, 400, |_, _| one_pays(4, 2));
+    let (weights, _) = play(&small(Coupling::Vector), 4, 200, |_, _| one_pays(4, 2));
     eprintln!("BANDIT linear vector: {weights:?}");
     assert!(weights[2] < 0.4, "{weights:?}");
 }
@@ -91,7 +93,7 @@ fn every_coupling_finds_a_best_mixture() {
     // Uniform weights are 0.6 away.
     let best = [0.5, 0.3, 0.15, 0.05];
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
-        let (weights, told) = play(&small(coupling), 4, 800, |a, _| square_loss(a, &best));
+        let (weights, told) = play(&small(coupling), 4, 300, |a, _| square_loss(a, &best));
         eprintln!("BANDIT square {coupling:?}: {} {weights:?} {told:?}", distance(&weights, &best));
         assert!(distance(&weights, &best) < 0.25, "{coupling:?}: {weights:?} {told:?}");
     }
@@ -101,8 +103,8 @@ fn every_coupling_finds_a_best_mixture() {
 fn every_coupling_follows_a_best_mixture_that_changes() {
     let (first, then) = ([0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]);
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
-        let reward = |a: &[f64], t| square_loss(a, if t < 300 { &first } else { &then });
-        let (weights, told) = play(&small(coupling), 4, 1200, reward);
+        let reward = |a: &[f64], t| square_loss(a, if t < 150 { &first } else { &then });
+        let (weights, told) = play(&small(coupling), 4, 500, reward);
         eprintln!("BANDIT square drift {coupling:?}: {} {weights:?} {told:?}", distance(&weights, &then));
         assert!(distance(&weights, &then) < 0.35, "{coupling:?}: {weights:?} {told:?}");
     }
@@ -117,7 +119,7 @@ fn an_entropy_that_can_be_held_lets_the_policy_settle_and_the_papers_does_not() 
             weight_floor: 0.0,
             ..small(Coupling::Factored)
         };
-        let (weights, told) = play(&config, 8, 600, |_, _| one_pays(8, 3));
+        let (weights, told) = play(&config, 8, 250, |_, _| one_pays(8, 3));
         (weights[3], told["alpha"])
     };
     let (weight, alpha) = run(EntropyTarget::Relative);
@@ -136,7 +138,7 @@ fn a_constant_that_drowns_the_rewards_is_taken_out_by_scaling_them() {
             ..small(Coupling::Factored)
         };
         let paid = |_: &[f64], _| one_pays(4, 2).iter().map(|r| r + 50.0).collect();
-        let (weights, told) = play(&config, 4, 400, paid);
+        let (weights, told) = play(&config, 4, 150, paid);
         (weights[2], told["critic_loss"])
     };
     let ((scaled, loss), (raw, raw_loss)) = (run(true), run(false));
@@ -176,7 +178,7 @@ fn each_form_of_the_own_term_leads_to_the_domain_that_it_pays() {
             });
             model.rewards(&seen.signals).total
         };
-        let (weights, _) = play(&small(Coupling::Factored), 4, 400, reward);
+        let (weights, _) = play(&small(Coupling::Factored), 4, 200, reward);
         eprintln!("BANDIT own term {own_term:?}: {weights:?}");
         weights
     };

@@ -10,7 +10,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::super::RunFacts;
 use super::super::replay::{Replay, RowLayout};
-use super::agent::{Agent, Minibatch, UpdateReport};
+use super::agent::{Agent, Minibatch, RewardScale, UpdateReport};
 use super::config::HdsConfig;
 use super::sizing;
 
@@ -83,8 +83,9 @@ impl Learning {
         if held < self.least_transitions {
             return step;
         }
+        let scale = self.agent.reward_scale(&self.replay);
         for update in before..before + self.updates_per_step {
-            let report = self.update(update, held);
+            let report = self.update(update, held, scale);
             step.updates += 1;
             step.skipped += u64::from(!report.applied);
             step.last = report.into();
@@ -92,7 +93,7 @@ impl Learning {
         step
     }
 
-    fn update(&mut self, update: u64, held: u64) -> UpdateReport {
+    fn update(&mut self, update: u64, held: u64, scale: RewardScale) -> UpdateReport {
         let (layout, device, minibatch) = (self.agent.layout, self.device, self.minibatch);
         let mut choice = RandomStream::new(self.seed, Purpose::Replay).sequence(update);
         let places: Vec<usize> = (0..minibatch)
@@ -109,6 +110,6 @@ impl Learning {
         };
         let (next_noise, noise) = (noise(), noise());
         let batch = Minibatch::gather(&self.replay, layout, &places, device, Kind::Float);
-        self.agent.update(&batch, &self.replay, &next_noise, &noise)
+        self.agent.update(&batch, scale, &next_noise, &noise)
     }
 }
