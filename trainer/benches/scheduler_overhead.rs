@@ -36,7 +36,18 @@ struct Size {
     minibatch: u64,
 }
 
-const SIZES: [Size; 4] = [
+const SIZES: [Size; 5] = [
+    Size {
+        name: "small",
+        hidden: 128,
+        blocks: 4,
+        vocabulary: 512,
+        length: 128,
+        rows: 16,
+        micro_batches: 1,
+        domains: 6,
+        minibatch: 64,
+    },
     Size {
         name: "demo",
         hidden: 256,
@@ -66,7 +77,7 @@ const SIZES: [Size; 4] = [
         vocabulary: 4096,
         length: 256,
         rows: 16,
-        micro_batches: 8,
+        micro_batches: 6,
         domains: 20,
         minibatch: 64,
     },
@@ -323,6 +334,26 @@ impl Bench {
         }
     }
 
+    /// Makes up what the policy sees until it has enough transitions to learn from.
+    fn fill_replay(&mut self) {
+        for _ in 0..40 {
+            let wave = |i: usize| (i as f64 + self.step as f64).sin();
+            let signals = StepSignals {
+                step: self.step,
+                total_steps: TOTAL_STEPS,
+                sequence_length: self.length,
+                samples: vec![2; self.domains],
+                losses: (0..self.domains).map(|i| Some(6.0 + wave(i))).collect(),
+                mtld: vec![Some(50.0); self.domains],
+                gram: None,
+                weight_norms: vec![10.0; self.blocks.len()],
+                weight_change_norms: vec![0.1; self.blocks.len()],
+            };
+            self.decide(Arm::Hds, signals, &mut Parts::default());
+        }
+        self.policy.settle();
+    }
+
     /// Mean parts of `steps` steps, after one that is not counted.
     fn turn(&mut self, arm: Arm, steps: usize) -> Parts {
         self.step(arm);
@@ -363,10 +394,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 fn measure(size: &Size, options: &Options) {
     let (mut bench, model_flops, agent_flops) = Bench::new(size, options.device);
-    // Until the agent has enough transitions to learn from, and its threads are there.
-    for _ in 0..20 {
-        bench.step(Arm::Hds);
-    }
+    bench.fill_replay();
     let mut turns: Vec<[Parts; 3]> = Vec::new();
     for turn in 0..options.turns {
         let mut arms = [Arm::Fixed, Arm::Hds, Arm::InPlace];

@@ -65,7 +65,6 @@ fn the_best_domain_is_found_by_the_expected_reward_of_a_draw() {
     // Uniform weights are worth 0.25, the floor allows 0.925.
     for (coupling, steps) in [(Coupling::Factored, 150), (Coupling::Expected, 300)] {
         let (weights, told) = play(&small(coupling), 4, steps, |_, _| one_pays(4, 2));
-        eprintln!("BANDIT linear {coupling:?} {steps}: {weights:?} {told:?}");
         assert!(weights[2] > 0.6, "{coupling:?}: {weights:?} {told:?}");
     }
 }
@@ -76,7 +75,6 @@ fn a_best_domain_that_changes_is_followed() {
     for (coupling, steps) in [(Coupling::Factored, 300), (Coupling::Expected, 500)] {
         let best = |step| if step < 100 { 2 } else { 0 };
         let (weights, told) = play(&small(coupling), 4, steps, |_, t| one_pays(4, best(t)));
-        eprintln!("BANDIT linear drift {coupling:?} {steps}: {weights:?} {told:?}");
         assert!(weights[0] > 0.5, "{coupling:?}: {weights:?} {told:?}");
     }
 }
@@ -84,7 +82,6 @@ fn a_best_domain_that_changes_is_followed() {
 #[test]
 fn the_authors_coupling_learns_nothing_from_rewards_that_are_no_function_of_the_action() {
     let (weights, _) = play(&small(Coupling::Vector), 4, 200, |_, _| one_pays(4, 2));
-    eprintln!("BANDIT linear vector: {weights:?}");
     assert!(weights[2] < 0.4, "{weights:?}");
 }
 
@@ -94,7 +91,6 @@ fn every_coupling_finds_a_best_mixture() {
     let best = [0.5, 0.3, 0.15, 0.05];
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let (weights, told) = play(&small(coupling), 4, 300, |a, _| square_loss(a, &best));
-        eprintln!("BANDIT square {coupling:?}: {} {weights:?} {told:?}", distance(&weights, &best));
         assert!(distance(&weights, &best) < 0.25, "{coupling:?}: {weights:?} {told:?}");
     }
 }
@@ -105,7 +101,6 @@ fn every_coupling_follows_a_best_mixture_that_changes() {
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let reward = |a: &[f64], t| square_loss(a, if t < 150 { &first } else { &then });
         let (weights, told) = play(&small(coupling), 4, 500, reward);
-        eprintln!("BANDIT square drift {coupling:?}: {} {weights:?} {told:?}", distance(&weights, &then));
         assert!(distance(&weights, &then) < 0.35, "{coupling:?}: {weights:?} {told:?}");
     }
 }
@@ -119,12 +114,11 @@ fn an_entropy_that_can_be_held_lets_the_policy_settle_and_the_papers_does_not() 
             weight_floor: 0.0,
             ..small(Coupling::Factored)
         };
-        let (weights, told) = play(&config, 8, 250, |_, _| one_pays(8, 3));
+        let (weights, told) = play(&config, 8, 200, |_, _| one_pays(8, 3));
         (weights[3], told["alpha"])
     };
     let (weight, alpha) = run(EntropyTarget::Relative);
     let (papers_weight, papers_alpha) = run(EntropyTarget::Paper);
-    eprintln!("BANDIT entropy: relative {weight} {alpha}; paper {papers_weight} {papers_alpha}");
     assert!(weight > 0.5 && alpha < 0.2, "{weight} {alpha}");
     assert!(papers_weight < weight && papers_alpha > 0.2, "{papers_weight} {papers_alpha}");
 }
@@ -142,7 +136,6 @@ fn a_constant_that_drowns_the_rewards_is_taken_out_by_scaling_them() {
         (weights[2], told["critic_loss"])
     };
     let ((scaled, loss), (raw, raw_loss)) = (run(true), run(false));
-    eprintln!("BANDIT scaling: {scaled} {loss}; raw {raw} {raw_loss}");
     assert!(scaled > 0.6, "{scaled}");
     assert!(raw < 0.5 && raw_loss > 10.0 * loss, "{raw} {raw_loss} {loss}");
 }
@@ -150,9 +143,9 @@ fn a_constant_that_drowns_the_rewards_is_taken_out_by_scaling_them() {
 #[test]
 fn each_form_of_the_own_term_leads_to_the_domain_that_it_pays() {
     // Four domains of 32 sequences a step. Domain 0 learns fast and helps nobody; 1 and 2 help each other a little; 3 is
-    // noise alone: its gradients' mean is 0 and their variance 64.
+    // noise alone: its gradients' mean is 0 and their variance 200.
     let squares = [4.0, 0.5, 0.5, 0.0];
-    let variances = [1.0, 1.0, 1.0, 64.0];
+    let variances = [1.0, 1.0, 1.0, 200.0];
     let run = |own_term| {
         let config = RewardConfig {
             own_term,
@@ -178,8 +171,7 @@ fn each_form_of_the_own_term_leads_to_the_domain_that_it_pays() {
             });
             model.rewards(&seen.signals).total
         };
-        let (weights, _) = play(&small(Coupling::Factored), 4, 200, reward);
-        eprintln!("BANDIT own term {own_term:?}: {weights:?}");
+        let (weights, _) = play(&small(Coupling::Factored), 4, 150, reward);
         weights
     };
     let without = run(OwnTerm::Without);
