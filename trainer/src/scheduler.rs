@@ -45,7 +45,7 @@ pub use fixed::{FixedConfig, FixedMixture};
 pub use logged::LoggedConfig;
 pub use odm::OdmConfig;
 pub use pile::pile_weights;
-pub use size::{PolicySize, size};
+pub use size::{PolicySize, size, size_warning};
 
 /// Chooses the weights of every batch of a run.
 pub trait Policy: Send {
@@ -119,6 +119,8 @@ pub struct RunFacts<'a> {
     pub domains: &'a DomainSet,
     /// The corpus's own weights, where the policy starts from; length K, on the simplex.
     pub base_weights: Vec<f64>,
+    /// What the run should get good at, τ; length K, on the simplex.
+    pub target: Vec<f64>,
     /// Training tokens of each domain; length K.
     pub natural_tokens: Vec<u64>,
     /// Steps of the whole run, T.
@@ -144,6 +146,7 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
     config.validate()?;
     for (field, got) in [
         ("base_weights", run.base_weights.len()),
+        ("target", run.target.len()),
         ("natural_tokens", run.natural_tokens.len()),
     ] {
         if got != run.domains.len() {

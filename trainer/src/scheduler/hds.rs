@@ -104,6 +104,21 @@ pub(super) fn size(
     }
 }
 
+/// Parameters of one network, the actor.
+pub(super) fn actor_parameters(
+    config: &HdsConfig,
+    domains: usize,
+    layers: usize,
+    model_parameters: u64,
+) -> u64 {
+    let layout = RowLayout {
+        domains,
+        globals: 2 * layers + 1,
+    };
+    let sizing = sizing::sizing(config.network, layout, model_parameters);
+    agent::shapes(sizing, layout)[0].parameters_each()
+}
+
 impl HdsPolicy {
     pub(super) fn new(config: &HdsConfig, run: &RunFacts<'_>) -> Self {
         let domains = run.domains.len();
