@@ -120,11 +120,11 @@ mod tests {
             hds: super::super::HdsConfig::paper(),
             ..SchedulerConfig::default()
         };
-        // 5.3 M parameters: 0.5 % of Pythia-1B, 3.3 % of Pythia-160M, 0.05 % of Pythia-12B.
+        // 5.3 M parameters: 0.53 % of Pythia-1B, 3.31 % of Pythia-160M, 0.05 % of Pythia-12B.
         for (parameters, told) in [
             (1_011_781_632, None),
-            (162_322_944, Some("3.2")),
-            (11_846_072_320, Some("0.04")),
+            (162_322_944, Some("3.31")),
+            (11_846_072_320, Some("0.05")),
         ] {
             run.model_parameters = parameters;
             let warning = size_warning(&config, &run);
