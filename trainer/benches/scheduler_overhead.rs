@@ -174,7 +174,8 @@ impl Bench {
         let config = settings
             .resolve(size.vocabulary as u64, size.length as u64)
             .expect("the benchmark's shapes are valid");
-        let model = Model::new(&config, device, Kind::Float, 1).expect("the configuration is valid");
+        let model =
+            Model::new(&config, device, Kind::Float, 1).expect("the configuration is valid");
         let blocks = LayerChoice::default()
             .resolve(size.blocks as usize)
             .expect("there are blocks");
@@ -258,11 +259,14 @@ impl Bench {
         let domains = self.draw(all);
         let scale = 1.0 / all as f64;
         let mut losses = Vec::new();
-        let signals = |parts: &mut Parts, start: Instant| parts.signals += start.elapsed().as_secs_f64();
+        let signals =
+            |parts: &mut Parts, start: Instant| parts.signals += start.elapsed().as_secs_f64();
         self.optimizer.zero_gradients();
         for (i, (tokens, targets)) in self.batches.iter().enumerate() {
             let mut taps = (arm != Arm::Fixed).then(|| Taps::new(self.blocks.clone()));
-            let losses_b = self.model.accumulate_gradients(tokens, targets, scale, taps.as_mut());
+            let losses_b = self
+                .model
+                .accumulate_gradients(tokens, targets, scale, taps.as_mut());
             if let Some(taps) = &mut taps {
                 let start = Instant::now();
                 let range = i * rows..(i + 1) * rows;
@@ -298,7 +302,10 @@ impl Bench {
                 total_steps: TOTAL_STEPS,
                 sequence_length: self.length,
                 samples: sums.iter().map(|s| s.1).collect(),
-                losses: sums.iter().map(|s| (s.1 > 0).then(|| s.0 / s.1 as f64)).collect(),
+                losses: sums
+                    .iter()
+                    .map(|s| (s.1 > 0).then(|| s.0 / s.1 as f64))
+                    .collect(),
                 mtld: sums.iter().map(|s| (s.1 > 0).then_some(50.0)).collect(),
                 gram,
                 weight_norms,
@@ -417,14 +424,26 @@ fn measure(size: &Size, options: &Options) {
         }
     });
     let over = |arm: usize| {
-        let ratios: Vec<f64> = turns.iter().map(|t| t[arm].step / t[0].step - 1.0).collect();
+        let ratios: Vec<f64> = turns
+            .iter()
+            .map(|t| t[arm].step / t[0].step - 1.0)
+            .collect();
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let middle = median(ratios.into_iter());
-        format!("{:+.2} % (turns {:+.2} to {:+.2})", 100.0 * middle, 100.0 * least, 100.0 * most)
+        format!(
+            "{:+.2} % (turns {:+.2} to {:+.2})",
+            100.0 * middle,
+            100.0 * least,
+            100.0 * most
+        )
     };
     let part = |name: &str, value: f64, base: f64| {
-        format!("{name} {:.2} ms ({:.2} %)", 1e3 * value, 100.0 * value / base)
+        format!(
+            "{name} {:.2} ms ({:.2} %)",
+            1e3 * value,
+            100.0 * value / base
+        )
     };
     println!(
         "{}: model {:.1} GFLOP a step, agent {:.2}: {:.0} to 1; {} parameters, agent {}",
@@ -435,7 +454,12 @@ fn measure(size: &Size, options: &Options) {
         bench.model.config().parameter_count(),
         bench.policy.parameters(),
     );
-    println!("  step: fixed {:.1} ms, HDS {:.1} ms, learning in place {:.1} ms", 1e3 * fixed.step, 1e3 * hds.step, 1e3 * in_place.step);
+    println!(
+        "  step: fixed {:.1} ms, HDS {:.1} ms, learning in place {:.1} ms",
+        1e3 * fixed.step,
+        1e3 * hds.step,
+        1e3 * in_place.step
+    );
     println!("  HDS over fixed: {}; in place: {}", over(1), over(2));
     for (name, arm) in [("HDS", hds), ("in place", in_place)] {
         let signals = (arm.signals - fixed.signals).max(0.0);
@@ -460,7 +484,10 @@ fn main() {
         options.steps
     );
     let start = Instant::now();
-    for size in SIZES.iter().filter(|size| options.only.as_deref().is_none_or(|only| only == size.name)) {
+    for size in SIZES
+        .iter()
+        .filter(|size| options.only.as_deref().is_none_or(|only| only == size.name))
+    {
         measure(size, &options);
     }
     let seconds = Duration::as_secs(&start.elapsed());

@@ -70,7 +70,10 @@ fn trained() -> Model {
             first = last;
         }
     }
-    assert!(last < 0.8 * first, "the model learnt nothing: {first} {last}");
+    assert!(
+        last < 0.8 * first,
+        "the model learnt nothing: {first} {last}"
+    );
     model
 }
 
@@ -167,7 +170,10 @@ fn sketches_of_a_trained_model_are_unbiased() {
         let mean = sum / n;
         let error = ((squares / n - mean * mean) / n).sqrt();
         let size = (exact.at(i, i) * exact.at(j, j)).sqrt();
-        assert!(error < 0.05 * size, "the test has no power: {error} of {size}");
+        assert!(
+            error < 0.05 * size,
+            "the test has no power: {error} of {size}"
+        );
         far += usize::from((mean - exact.at(i, j)).abs() > 4.0 * error);
     }
     // 36 distinct products; one beyond four standard errors has a chance of 1 in 440.

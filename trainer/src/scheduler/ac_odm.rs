@@ -31,8 +31,8 @@ use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
-pub(super) use learner::size;
 use learner::Learner;
+pub(super) use learner::size;
 
 /// `[scheduler.ac_odm]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -109,9 +109,11 @@ impl DogePolicy {
     pub(super) fn new(config: &DogeConfig, run: &RunFacts<'_>) -> Result<Self, PolicyError> {
         let domains = run.domains.len();
         let target = if config.target.is_empty() {
-            Mixture::new(run.target.clone(), run.domains).map_err(|source| PolicyError::Weights {
-                key: "target",
-                source,
+            Mixture::new(run.target.clone(), run.domains).map_err(|source| {
+                PolicyError::Weights {
+                    key: "target",
+                    source,
+                }
             })?
         } else {
             for name in config.target.keys() {

@@ -150,8 +150,7 @@ impl Trainer {
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
         };
         let held_out = HeldOut::new(&index, &config)?;
-        let target_text =
-            TargetText::new(&target, &readable, config.signals.target_sequences);
+        let target_text = TargetText::new(&target, &readable, config.signals.target_sequences);
         for domain in held_out.empty().into_iter().filter(|_| group.leads()) {
             hds::note!(
                 "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \

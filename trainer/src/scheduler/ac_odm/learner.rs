@@ -319,14 +319,19 @@ mod tests {
                 .collect()
         };
         let near = |got: f64, want: f64| {
-            assert!((got - want).abs() < 1e-9 * want.abs().max(1.0), "{got} {want}");
+            assert!(
+                (got - want).abs() < 1e-9 * want.abs().max(1.0),
+                "{got} {want}"
+            );
         };
         for update in 0..3 {
             let mut critic_loss = 0.0;
             for row in 0..2 {
                 let next = vector(&state(row as f64 + 1.0));
                 let chosen = softmax(run(&learner.target_actor, &next));
-                let reward = (0..2).map(|i| actions[row][i] * rewards[row][i]).sum::<f64>();
+                let reward = (0..2)
+                    .map(|i| actions[row][i] * rewards[row][i])
+                    .sum::<f64>();
                 let goal = reward + 0.9 * judge(&learner.target_critic, &next, &chosen);
                 let value = judge(&learner.critic, &vector(&state(row as f64)), &actions[row]);
                 critic_loss += (value - goal).powi(2) / 2.0;
@@ -338,7 +343,8 @@ mod tests {
             let report = learner.update(&replay, &[0, 1]);
             near(report.critic_loss, critic_loss);
             // The actor is judged by the critic that has just learnt.
-            let value = |row: usize| judge(&learner.critic, &vector(&state(row as f64)), &chosen[row]);
+            let value =
+                |row: usize| judge(&learner.critic, &vector(&state(row as f64)), &chosen[row]);
             near(report.actor_loss, -(value(0) + value(1)) / 2.0);
             let pairs = [
                 (&learner.target_actor, &learner.actor),

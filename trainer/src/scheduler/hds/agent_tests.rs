@@ -208,7 +208,12 @@ fn an_update_moves_critics_actor_temperature_and_targets() {
     };
     let batch = Minibatch::gather(&replay, LAYOUT, &places, Device::Cpu, Kind::Double);
     let (before, temperature) = (probe(&agent), agent.temperature());
-    let first = agent.update(&batch, agent.reward_scale(&replay), &noise(1.0, 8), &noise(2.0, 8));
+    let first = agent.update(
+        &batch,
+        agent.reward_scale(&replay),
+        &noise(1.0, 8),
+        &noise(2.0, 8),
+    );
     let after = probe(&agent);
     assert!(first.applied);
     // Adam's first step is the learning rate, whatever the gradient.
@@ -253,7 +258,12 @@ fn an_update_with_numbers_that_are_not_finite_changes_nothing() {
             .collect()
     };
     let before = all(&agent);
-    let report = agent.update(&batch, agent.reward_scale(&replay), &(noise(1.0, 4) * f64::NAN), &noise(2.0, 4));
+    let report = agent.update(
+        &batch,
+        agent.reward_scale(&replay),
+        &(noise(1.0, 4) * f64::NAN),
+        &noise(2.0, 4),
+    );
     assert!(!report.applied);
     assert_eq!(all(&agent), before);
 }

@@ -38,7 +38,9 @@ fn play(
         weights = decision.weights;
         diagnostics = decision.diagnostics;
         if step + 60 >= steps {
-            mean.iter_mut().zip(&weights).for_each(|(m, w)| *m += w / 60.0);
+            mean.iter_mut()
+                .zip(&weights)
+                .for_each(|(m, w)| *m += w / 60.0);
         }
     }
     assert_eq!(diagnostics["skipped_updates"], 0.0);
@@ -91,7 +93,10 @@ fn every_coupling_finds_a_best_mixture() {
     let best = [0.5, 0.3, 0.15, 0.05];
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let (weights, told) = play(&small(coupling), 4, 300, |a, _| square_loss(a, &best));
-        assert!(distance(&weights, &best) < 0.25, "{coupling:?}: {weights:?} {told:?}");
+        assert!(
+            distance(&weights, &best) < 0.25,
+            "{coupling:?}: {weights:?} {told:?}"
+        );
     }
 }
 
@@ -101,7 +106,10 @@ fn every_coupling_follows_a_best_mixture_that_changes() {
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let reward = |a: &[f64], t| square_loss(a, if t < 150 { &first } else { &then });
         let (weights, told) = play(&small(coupling), 4, 500, reward);
-        assert!(distance(&weights, &then) < 0.35, "{coupling:?}: {weights:?} {told:?}");
+        assert!(
+            distance(&weights, &then) < 0.35,
+            "{coupling:?}: {weights:?} {told:?}"
+        );
     }
 }
 
@@ -120,7 +128,10 @@ fn an_entropy_that_can_be_held_lets_the_policy_settle_and_the_papers_does_not() 
     let (weight, alpha) = run(EntropyTarget::Relative);
     let (papers_weight, papers_alpha) = run(EntropyTarget::Paper);
     assert!(weight > 0.5 && alpha < 0.2, "{weight} {alpha}");
-    assert!(papers_weight < weight && papers_alpha > 0.2, "{papers_weight} {papers_alpha}");
+    assert!(
+        papers_weight < weight && papers_alpha > 0.2,
+        "{papers_weight} {papers_alpha}"
+    );
 }
 
 #[test]
@@ -137,7 +148,10 @@ fn a_constant_that_drowns_the_rewards_is_taken_out_by_scaling_them() {
     };
     let ((scaled, loss), (raw, raw_loss)) = (run(true), run(false));
     assert!(scaled > 0.6, "{scaled}");
-    assert!(raw < 0.5 && raw_loss > 10.0 * loss, "{raw} {raw_loss} {loss}");
+    assert!(
+        raw < 0.5 && raw_loss > 10.0 * loss,
+        "{raw} {raw_loss} {loss}"
+    );
 }
 
 #[test]
@@ -156,7 +170,10 @@ fn each_form_of_the_own_term_leads_to_the_domain_that_it_pays() {
         let mut model = RewardModel::new(config, 4);
         let reward = |weights: &[f64], step| {
             let mut seen = observation(4, step, weights);
-            let samples: Vec<u64> = weights.iter().map(|w| (w * 32.0).round().max(2.0) as u64).collect();
+            let samples: Vec<u64> = weights
+                .iter()
+                .map(|w| (w * 32.0).round().max(2.0) as u64)
+                .collect();
             let mut products = vec![0.0; 16];
             for i in 0..4 {
                 products[5 * i] = squares[i] + variances[i] / samples[i] as f64;
