@@ -176,15 +176,28 @@ impl Default for CheckpointSection {
 }
 
 /// `[signals]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SignalsSection {
+    /// Held-out sequences a step of each domain that `data.target` weighs and that has no training text.
+    pub target_sequences: u64,
     /// Blocks whose `mlp.dense_4h_to_h` is watched: `early`, `middle`, `late`, numbers, depths in
     /// [0, 1], or names.
     pub layers: LayerChoice,
     /// How their per-domain gradients are kept: `{ kind = "exact" }` or
     /// `{ kind = "sketch", rank = 64, seed = 0 }`.
     pub gradients: GradientMode,
+}
+
+impl Default for SignalsSection {
+    fn default() -> Self {
+        // Two a step: one would leave its gradient's variance unknown.
+        Self {
+            target_sequences: 2,
+            layers: LayerChoice::default(),
+            gradients: GradientMode::default(),
+        }
+    }
 }
 
 impl RunConfig {

@@ -9,6 +9,7 @@ use hds_loader::{Access, ByteSize, Fetch, Index, RemoteOptions, is_remote};
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigError;
+use super::target::Target;
 use crate::scheduler::pile_weights;
 
 /// `[data]`
@@ -42,6 +43,8 @@ pub struct DataSection {
     pub loss: CountedLosses,
     /// Weights before and without an agent: `natural`, `uniform`, `pile`, or a table by domain.
     pub base_weights: BaseWeights,
+    /// What the run should get good at: `uniform`, `base`, or a table by domain.
+    pub target: Target,
 }
 
 impl Default for DataSection {
@@ -62,6 +65,7 @@ impl Default for DataSection {
             attention: Attention::default(),
             loss: CountedLosses::default(),
             base_weights: BaseWeights::Named(NamedWeights::Natural),
+            target: Target::default(),
         }
     }
 }

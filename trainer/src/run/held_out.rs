@@ -78,6 +78,33 @@ impl HeldOut {
         Ok(held_out)
     }
 
+    /// Appends `count` of a domain's held-out sequences to `tokens`, L + 1 ids each: those of step `step`, where every step
+    /// takes the next ones and begins anew after the last. Gives how many they are, fewer where the domain has fewer.
+    ///
+    /// # Errors
+    /// If a sequence cannot be read.
+    pub fn read(
+        &self,
+        domain: hds::DomainId,
+        step: u64,
+        count: usize,
+        tokens: &mut Vec<i64>,
+    ) -> Result<usize, RunError> {
+        let sequences = &self.domains[domain.index()];
+        let count = count.min(sequences.len());
+        for number in 0..count {
+            let place = (step as usize)
+                .wrapping_mul(count)
+                .wrapping_add(number)
+                .checked_rem(sequences.len())
+                .unwrap_or(0);
+            let start = tokens.len();
+            tokens.resize(start + self.sequence_length + 1, 0);
+            sequences.read(place, &mut tokens[start..])?;
+        }
+        Ok(count)
+    }
+
     /// Domains without a held-out sequence.
     pub fn empty(&self) -> Vec<hds::DomainId> {
         (0u16..)

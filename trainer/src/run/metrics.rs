@@ -115,6 +115,8 @@ pub struct EvaluationRecord<'a> {
     pub macro_perplexity: f64,
     /// exp of the mean weighted by the base weights.
     pub base_perplexity: f64,
+    /// exp of the mean weighted by the target.
+    pub target_perplexity: f64,
     /// Clock readings.
     pub timing: EvaluationTiming,
 }

@@ -146,6 +146,7 @@ pub fn run_facts<'a>(
     config: &RunConfig,
     index: &'a Index,
     base: &Mixture,
+    target: &Mixture,
     model: &Model,
     layers: usize,
     device: Device,
@@ -153,6 +154,7 @@ pub fn run_facts<'a>(
     RunFacts {
         domains: index.domains(),
         base_weights: base.weights().to_vec(),
+        target: target.weights().to_vec(),
         natural_tokens: training_tokens(index),
         total_steps: config.run.steps,
         sequence_length: config.data.sequence_length as u64,

@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::data_section::{Attention, CountedLosses};
 use super::error::RunError;
+use super::target::TargetRows;
 use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::{Masks, Model, Taps};
@@ -138,13 +139,15 @@ pub struct Learner<'a> {
     pub shares: &'a mut Shares,
 }
 
-/// Runs one step; every rank of the group calls it.
+/// Runs one step; every rank of the group calls it. Of `target`, held-out sequences of domains that no batch can show, only
+/// the gradients of the watched layers are taken.
 ///
 /// # Errors
 /// If the tensor library fails, a token's id is not in the model's vocabulary, or a rank is lost.
 pub fn run_step(
     learner: &mut Learner<'_>,
     batch: &Batch,
+    target: Option<&TargetRows>,
     watch: &mut Watch,
     settings: &StepSettings,
     group: &Group,
@@ -155,6 +158,11 @@ pub fn run_step(
     let mut losses_b = Vec::new();
     let mut signals_time = Duration::ZERO;
     let mut host = vec![0i64; settings.micro_batch_size * (length + 1)];
+    if let Some(rows) = target {
+        let start = Instant::now();
+        measure_target(learner.model, rows, watch, settings, length)?;
+        signals_time += start.elapsed();
+    }
     learner.optimizer.zero_gradients();
     for first in (0..rows).step_by(settings.micro_batch_size) {
         // Where the ranks do not share the batch evenly, a rank's last pass is smaller.
@@ -259,6 +267,30 @@ fn unscale(parameters: &[Parameter], factor: f64) {
             }
         }
     });
+}
+
+/// Adds the gradients of held-out sequences to the watched ones. What it adds to the model's own must be set to zero before
+/// they are used.
+fn measure_target(
+    model: &Model,
+    rows: &TargetRows,
+    watch: &mut Watch,
+    settings: &StepSettings,
+    length: usize,
+) -> Result<(), RunError> {
+    let Some(gradients) = &mut watch.gradients else {
+        return Ok(());
+    };
+    let passes = rows.domains.chunks(settings.micro_batch_size);
+    let tokens = rows.tokens.chunks(settings.micro_batch_size * (length + 1));
+    let scale = settings.loss_scale / rows.domains.len() as f64;
+    for (domains, tokens) in passes.zip(tokens) {
+        let (inputs_bl, targets_bl) = model.batch(tokens, domains.len())?;
+        let mut taps = Taps::new(watch.blocks.clone());
+        let _ = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, Some(&mut taps));
+        gradients.accumulate(&mut taps, domains, scale)?;
+    }
+    Ok(())
 }
 
 /// Sums the gradients over all ranks and clips them; gives the norm that they had.

@@ -27,6 +27,7 @@ use super::precision::LossScale;
 use super::progress::Progress;
 use super::state::{self, RunState};
 use super::step::{Learner, StepSettings, Watch, run_step};
+use super::target::TargetText;
 use super::{optimizer_file, setup};
 use crate::distributed::{Group, Shares};
 use crate::model::Model;
@@ -66,6 +67,8 @@ pub struct Trainer {
     domains: DomainSet,
     readable: Vec<bool>,
     base: Mixture,
+    target: Mixture,
+    target_text: TargetText,
     model: Model,
     parameters: Vec<Parameter>,
     optimizer: AdamW,
@@ -194,9 +197,15 @@ impl Trainer {
             optimizer: &mut self.optimizer,
             shares: &mut self.shares,
         };
+        // The watched gradients are summed over the ranks: one of them reads for all.
+        let target = match self.group.leads() && self.watch.gradients.is_some() {
+            true => self.target_text.rows(&self.held_out, step)?,
+            false => None,
+        };
         let outcome = run_step(
             &mut learner,
             &batch,
+            target.as_ref(),
             &mut self.watch,
             &settings,
             &self.group,
@@ -321,12 +330,14 @@ impl Trainer {
         };
         let macro_perplexity = held_out.macro_perplexity();
         let base_perplexity = held_out.weighted_perplexity(self.base.weights());
+        let target_perplexity = held_out.weighted_perplexity(self.target.weights());
         ledger.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,
             losses: &held_out.losses,
             macro_perplexity: macro_perplexity.unwrap_or(f64::NAN),
             base_perplexity: base_perplexity.unwrap_or(f64::NAN),
+            target_perplexity: target_perplexity.unwrap_or(f64::NAN),
             timing: EvaluationTiming {
                 seconds: start.elapsed().as_secs_f64(),
             },
@@ -385,7 +396,7 @@ impl Trainer {
                 setup::create_folder(&checkpoint.join("model"))?;
                 self.model.save_huggingface(&checkpoint.join("model"))?;
                 setup::create_folder(&checkpoint.join("policy"))?;
-                if let Some(policy) = &self.policy {
+                if let Some(policy) = &mut self.policy {
                     policy.save(&checkpoint.join("policy"))?;
                 }
                 hds::durable::write_json(&RunState::path(checkpoint), &state)?;

@@ -17,6 +17,7 @@ use super::super::ledger::{Opened, resume_point};
 use super::super::precision::LossScale;
 use super::super::state::RunState;
 use super::super::step::Watch;
+use super::super::target::TargetText;
 use super::super::{alike, optimizer_file, setup};
 use super::{Place, Start, Trainer};
 use crate::distributed::{Group, Shares};
@@ -81,6 +82,7 @@ impl Trainer {
         let index = Index::open_from(&data.index, data.access, &data.remote())?;
         let domains = index.domains().clone();
         let base = setup::base_weights(&config, &index)?;
+        let target = config.data.target.resolve(&domains, &base)?;
 
         let model = setup::model(&config, &index, device, resumed.as_deref())?;
         let parameters = model.parameters();
@@ -93,9 +95,23 @@ impl Trainer {
             .signals
             .layers
             .resolve(model.config().num_hidden_layers as usize)?;
-        let facts = setup::run_facts(&config, &index, &base, &model, blocks.len(), device);
+        let facts = setup::run_facts(
+            &config,
+            &index,
+            &base,
+            &target,
+            &model,
+            blocks.len(),
+            device,
+        );
+        if let Some(warning) = crate::scheduler::size_warning(&config.scheduler, &facts)
+            && group.leads()
+        {
+            hds::note!("warning: {warning}");
+        }
         let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
-        let mut reward = RewardModel::new(config.reward.clone(), domains.len());
+        let reward = RewardModel::new(config.reward.clone(), domains.len());
+        let mut reward = reward.with_target(target.weights())?;
         let mut watch = Watch {
             norms: WeightNorms::new(model.output_projections(&blocks)),
             gradients: policy
@@ -136,6 +152,7 @@ impl Trainer {
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
         };
         let held_out = HeldOut::new(&index, &config)?;
+        let target_text = TargetText::new(&target, &readable, config.signals.target_sequences);
         for domain in held_out.empty().into_iter().filter(|_| group.leads()) {
             hds::note!(
                 "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \
@@ -161,8 +178,10 @@ impl Trainer {
             ledger: None,
             index,
             domains,
+            target_text,
             readable,
             base,
+            target,
             model,
             parameters,
             optimizer,
