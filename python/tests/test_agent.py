@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +95,13 @@ def test_a_missing_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="cargo build"):
         hds.Agent.spawn(tmp_path)
+
+
+def test_memory_of_an_agent_stays_where_it_is(tmp_path, facts):
+    # The short form of `python python/benches/agent_soak.py --steps 20000`.
+    benches = Path(__file__).resolve().parents[1] / "benches"
+    spec = importlib.util.spec_from_file_location("agent_soak", benches / "agent_soak.py")
+    agent_soak = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(agent_soak)
+    memory = agent_soak.soak(tmp_path, 400)
+    assert memory["end"] > 1.0, "the figures are none"

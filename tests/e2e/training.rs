@@ -452,6 +452,32 @@ fn a_domain_that_is_only_held_out_is_drawn_by_no_policy() {
         }
         assert_eq!(seen, 4, "{policy}");
     }
+    // As a target its gradient is measured on held-out text, for the others to be rewarded by, and it is still not drawn.
+    let out = root.join("target");
+    let arguments = ["run", "--config", text(&config), "--out", text(&out)];
+    let target = ["--set", "data.target={config=1.0}"];
+    succeed("hds-train", &[&arguments[..], &target].concat());
+    let targeted = records(&out);
+    let domains = targeted[0]["domains"].as_array().unwrap();
+    let held_out = domains.iter().position(|d| d == "config").unwrap();
+    for step in steps(&targeted) {
+        let aligned = numbers(&step["rewards"]["alignment_raw"]);
+        assert_eq!(aligned[held_out], 0.0);
+        assert!(aligned.iter().any(|a| *a != 0.0), "{aligned:?}");
+        assert_eq!(numbers(&step["samples"])[held_out], 0.0);
+    }
+    let evaluated: Vec<&Value> = targeted.iter().filter(|r| r["kind"] == "eval").collect();
+    for eval in &evaluated {
+        let loss = numbers(&eval["losses"])[held_out];
+        let perplexity = eval["target_perplexity"].as_f64().unwrap();
+        assert!((perplexity / loss.exp() - 1.0).abs() < 1e-9, "{eval}");
+    }
+    assert_eq!(evaluated.len(), 2);
+    let unknown = ["--set", "data.target={law=1.0}"];
+    let other = root.join("unknown");
+    let arguments = ["run", "--config", text(&config), "--out", text(&other)];
+    let message = fail("hds-train", &[&arguments[..], &unknown].concat());
+    assert!(message.contains("data.target.law"), "{message}");
     // A full log disk ends no training.
     let out = root.join("silent");
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

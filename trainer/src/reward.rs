@@ -83,6 +83,11 @@ impl RewardModel {
         Ok(self)
     }
 
+    /// τ, on the simplex; length K.
+    pub fn target(&self) -> &[f64] {
+        &self.target
+    }
+
     /// The configuration the model works by.
     pub fn config(&self) -> &RewardConfig {
         &self.config

@@ -10,6 +10,7 @@
 
 mod ac_odm;
 mod ado;
+mod aside;
 mod config;
 mod doge;
 mod error;
@@ -28,6 +29,7 @@ mod warm_up;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use ::hds::DomainSet;
 
@@ -43,7 +45,7 @@ pub use fixed::{FixedConfig, FixedMixture};
 pub use logged::LoggedConfig;
 pub use odm::OdmConfig;
 pub use pile::pile_weights;
-pub use size::{PolicySize, size};
+pub use size::{PolicySize, size, size_warning};
 
 /// Chooses the weights of every batch of a run.
 pub trait Policy: Send {
@@ -64,13 +66,22 @@ pub trait Policy: Send {
     ///
     /// # Errors
     /// If a file cannot be written.
-    fn save(&self, folder: &Path) -> Result<(), PolicyError>;
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError>;
 
     /// Goes on from what [`Self::save`] wrote for the same configuration and run.
     ///
     /// # Errors
     /// If a file is missing, damaged, or of another policy or shape; do not use the policy then.
     fn restore(&mut self, folder: &Path) -> Result<(), PolicyError>;
+
+    /// Waits for what it learns beside the training step. Changes no decision: [`Self::next`] and
+    /// [`Self::save`] wait by themselves.
+    fn settle(&mut self) {}
+
+    /// Time spent learning so far, beside the training step; what goes on is not in it.
+    fn learning_time(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Parameters of all its networks together; 0 where there is none.
     fn parameters(&self) -> u64;
@@ -108,6 +119,8 @@ pub struct RunFacts<'a> {
     pub domains: &'a DomainSet,
     /// The corpus's own weights, where the policy starts from; length K, on the simplex.
     pub base_weights: Vec<f64>,
+    /// What the run should get good at, τ; length K, on the simplex.
+    pub target: Vec<f64>,
     /// Training tokens of each domain; length K.
     pub natural_tokens: Vec<u64>,
     /// Steps of the whole run, T.
@@ -133,6 +146,7 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
     config.validate()?;
     for (field, got) in [
         ("base_weights", run.base_weights.len()),
+        ("target", run.target.len()),
         ("natural_tokens", run.natural_tokens.len()),
     ] {
         if got != run.domains.len() {

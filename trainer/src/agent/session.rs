@@ -21,7 +21,7 @@ use super::registry::{Sessions, Taken};
 use super::signals;
 use crate::reward::RewardModel;
 use crate::run::Checkpoints;
-use crate::scheduler::{Policy, PolicyName, RunFacts, build};
+use crate::scheduler::{Policy, PolicyName, RunFacts, build, size_warning};
 use crate::signals::Observation;
 
 const STATE_FILE: &str = "agent.json";
@@ -78,7 +78,12 @@ impl Session {
         if open.at_step.is_some() && open.start == Start::New {
             return Err(invalid("at_step", "goes with start = resume only"));
         }
-        let (domains, policy, reward) = make(&open.facts)?;
+        let Parts {
+            domains,
+            policy,
+            reward,
+            notes,
+        } = make(&open.facts)?;
         let taken = Taken::new(sessions, &open.run)?;
         let folder = sessions.folder.join(&open.run);
         let mut session = Self {
@@ -95,7 +100,7 @@ impl Session {
             last: None,
             interval: open.checkpoint_interval_steps,
             saved: None,
-            notes: Vec::new(),
+            notes,
         };
         match session.find(open)? {
             Some(checkpoint) => session.restore(&checkpoint)?,
@@ -205,7 +210,7 @@ impl Session {
     /// # Errors
     /// If it cannot be written; those there were stay.
     pub fn save(&mut self) -> Result<PathBuf, SessionError> {
-        let path = self.write(&self.asked)?;
+        let path = self.write(true)?;
         self.saved = Some(self.step);
         Ok(path)
     }
@@ -216,13 +221,13 @@ impl Session {
     /// As [`Self::save`].
     pub fn save_at_end(&mut self) -> Result<(), SessionError> {
         if self.saved != Some(self.step) {
-            self.write(&self.unasked)?;
+            self.write(false)?;
             self.saved = Some(self.step);
         }
         Ok(())
     }
 
-    fn write(&self, checkpoints: &Checkpoints) -> Result<PathBuf, SessionError> {
+    fn write(&mut self, asked: bool) -> Result<PathBuf, SessionError> {
         let state = SavedState {
             version: STATE_VERSION,
             facts: self.facts.clone(),
@@ -231,10 +236,12 @@ impl Session {
             weights_version: self.version,
             reward: self.reward.save()?,
         };
+        let checkpoints = if asked { &self.asked } else { &self.unasked };
+        let policy = &mut self.policy;
         let path = checkpoints.save(self.step, |folder| {
-            let policy = folder.join("policy");
-            fs::create_dir(&policy).map_err(|e| FileError::new("create", &policy, e))?;
-            self.policy.save(&policy)?;
+            let parts = folder.join("policy");
+            fs::create_dir(&parts).map_err(|e| FileError::new("create", &parts, e))?;
+            policy.save(&parts)?;
             durable::write_json(&folder.join(STATE_FILE), &state)?;
             Ok::<(), SessionError>(())
         })?;
@@ -282,17 +289,21 @@ impl Session {
                 }
             });
         }
+        let mut damaged = Vec::new();
         for step in steps.into_iter().rev() {
             for found in [self.asked.at(step), self.unasked.at(step)] {
                 match found {
-                    Ok(Some(path)) => return Ok(Some(path)),
+                    Ok(Some(path)) => {
+                        self.notes.extend(damaged);
+                        return Ok(Some(path));
+                    }
                     Ok(None) => {}
-                    Err(error) => self.notes.push(error.to_string()),
+                    Err(error) => damaged.push(error.to_string()),
                 }
             }
         }
-        if open.start == Start::Resume || !self.notes.is_empty() {
-            let notes = self.notes.join("; ");
+        if open.start == Start::Resume || !damaged.is_empty() {
+            let notes = damaged.join("; ");
             return Err(self.state_error(format!("no whole checkpoint to resume from. {notes}")));
         }
         Ok(None)
@@ -334,7 +345,15 @@ fn check_name(run: &str) -> Result<(), SessionError> {
 }
 
 /// The parts of a run.
-fn make(facts: &Facts) -> Result<(DomainSet, Box<dyn Policy>, RewardModel), SessionError> {
+struct Parts {
+    domains: DomainSet,
+    policy: Box<dyn Policy>,
+    reward: RewardModel,
+    /// What the client should know.
+    notes: Vec<String>,
+}
+
+fn make(facts: &Facts) -> Result<Parts, SessionError> {
     let domains =
         DomainSet::new(facts.domains.iter().cloned()).map_err(|e| invalid("facts.domains", e))?;
     let k = domains.len();
@@ -376,6 +395,7 @@ fn make(facts: &Facts) -> Result<(DomainSet, Box<dyn Policy>, RewardModel), Sess
     let run = RunFacts {
         domains: &domains,
         base_weights: base.weights().to_vec(),
+        target: reward.target().to_vec(),
         natural_tokens: facts.natural_tokens.clone().unwrap_or_else(|| vec![1; k]),
         total_steps: facts.total_steps,
         sequence_length: facts.sequence_length,
@@ -385,7 +405,13 @@ fn make(facts: &Facts) -> Result<(DomainSet, Box<dyn Policy>, RewardModel), Sess
         device: tch::Device::Cpu,
     };
     let policy = build(&facts.scheduler, &run)?;
-    Ok((domains, policy, reward))
+    let notes = size_warning(&facts.scheduler, &run).into_iter().collect();
+    Ok(Parts {
+        domains,
+        policy,
+        reward,
+        notes,
+    })
 }
 
 /// The first field in which two runs differ.

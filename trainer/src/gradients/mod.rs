@@ -71,4 +71,6 @@ pub enum GradientError {
 }
 
 #[cfg(test)]
+mod agreement_tests;
+#[cfg(test)]
 mod tests;

@@ -71,6 +71,8 @@ pub(super) fn alignment(
     let present: Vec<bool> = (0..domains)
         .map(|i| signals.samples.get(i).is_some_and(|&n| n > 0) && gram.at(i, i).is_finite())
         .collect();
+    // Of a domain that is only held out, the run measures the gradient and draws nothing: it has a part in the target.
+    let measured: Vec<bool> = (0..domains).map(|j| gram.at(j, j).is_finite()).collect();
     let variances = variances.update(gram, &signals.samples);
     let mut raw = vec![0.0; domains];
     let mut norms = 0.0;
@@ -82,7 +84,7 @@ pub(super) fn alignment(
             OwnTerm::Unbiased => gram.at(i, i) - variances[i] / signals.samples[i] as f64,
         };
         let others = (0..domains)
-            .filter(|&j| present[j] && j != i)
+            .filter(|&j| measured[j] && j != i)
             .map(|j| domains as f64 * target[j] * gram.at(i, j));
         raw[i] = domains as f64 * target[i] * own + others.sum::<f64>();
     }

@@ -59,6 +59,51 @@ fn alignment_is_the_inner_product_with_the_other_domains() {
 }
 
 #[test]
+fn a_domain_that_is_only_held_out_has_a_part_in_the_target() {
+    // The third domain is never drawn; its gradient (0, 1) is measured on held-out text, and it is the target.
+    let mut seen = signals(0);
+    let gram = seen.gram.as_mut().unwrap();
+    gram.products = vec![1.0, 1.0, 0.0, 1.0, 5.0, 2.0, 0.0, 2.0, 1.0];
+    let mut model = RewardModel::new(unscaled(), 3)
+        .with_target(&[0.0, 0.0, 1.0])
+        .unwrap();
+    let rewards = model.rewards(&seen);
+    close(&rewards.alignment_raw, &[0.0, 6.0, 0.0]);
+    close(model.target(), &[0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn each_term_can_be_turned_off() {
+    let total = |off: fn(&mut RewardConfig), change: fn(&mut StepSignals)| {
+        let mut config = RewardConfig::paper();
+        off(&mut config);
+        let mut model = RewardModel::new(config, 3);
+        model.rewards(&signals(40));
+        let mut seen = signals(50);
+        seen.weight_norms = vec![10.5, 20.5];
+        change(&mut seen);
+        model.rewards(&seen).total
+    };
+    type Turn = fn(&mut RewardConfig);
+    type Change = fn(&mut StepSignals);
+    let cases: [(Turn, Change); 3] = [
+        (
+            |c| c.alignment_weight = 0.0,
+            |s| s.gram.as_mut().unwrap().products[1] = -7.0,
+        ),
+        (|c| c.diversity_weight = 0.0, |s| s.mtld[0] = Some(90.0)),
+        (
+            |c| c.stability_weight = 0.0,
+            |s| s.weight_norms = vec![13.0, 28.0],
+        ),
+    ];
+    for (off, change) in cases {
+        assert_eq!(total(off, |_| ()), total(off, change));
+        assert_ne!(total(|_| (), |_| ()), total(|_| (), change));
+    }
+}
+
+#[test]
 fn the_unbiased_own_term_does_not_depend_on_the_number_of_sequences() {
     // Gradients of sequences: (1, 0), by turns plus and less (2, 2).
     let noise = |s: u64| if s.is_multiple_of(2) { 2.0 } else { -2.0 };

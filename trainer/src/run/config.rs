@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::data_section::DataSection;
 use super::optimizer_section::OptimizerSection;
 use super::overrides;
+use super::precision::Precision;
 use super::preset_values;
 use crate::distributed::DistributedSection;
 use crate::gradients::{GradientMode, LayerChoice};
@@ -104,6 +105,10 @@ pub struct RunSection {
     pub device: String,
     /// CPU threads of the tensor library; 0 takes all cores.
     pub threads: u32,
+    /// Numbers of the forward and backward passes.
+    pub precision: Precision,
+    /// Whether activations are computed again in the backward pass rather than kept.
+    pub recompute: bool,
     /// Steps in a row whose loss or gradient is not finite before the run gives up.
     pub max_bad_steps: u64,
     /// Whether metrics are written as TensorBoard event files too.
@@ -119,6 +124,8 @@ impl Default for RunSection {
             seed: 1,
             device: "cpu".into(),
             threads: 0,
+            precision: Precision::default(),
+            recompute: false,
             max_bad_steps: 10,
             tensorboard: true,
         }
@@ -169,15 +176,28 @@ impl Default for CheckpointSection {
 }
 
 /// `[signals]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SignalsSection {
+    /// Held-out sequences a step of each domain that `data.target` weighs and that has no training text.
+    pub target_sequences: u64,
     /// Blocks whose `mlp.dense_4h_to_h` is watched: `early`, `middle`, `late`, numbers, depths in
     /// [0, 1], or names.
     pub layers: LayerChoice,
     /// How their per-domain gradients are kept: `{ kind = "exact" }` or
     /// `{ kind = "sketch", rank = 64, seed = 0 }`.
     pub gradients: GradientMode,
+}
+
+impl Default for SignalsSection {
+    fn default() -> Self {
+        // Two a step: one would leave its gradient's variance unknown.
+        Self {
+            target_sequences: 2,
+            layers: LayerChoice::default(),
+            gradients: GradientMode::default(),
+        }
+    }
 }
 
 impl RunConfig {

@@ -9,6 +9,7 @@ use hds_loader::{Access, ByteSize, Fetch, Index, RemoteOptions, is_remote};
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigError;
+use super::target::Target;
 use crate::scheduler::pile_weights;
 
 /// `[data]`
@@ -36,8 +37,14 @@ pub struct DataSection {
     pub micro_batch_size: usize,
     /// Sequences that every domain of positive base weight gets at the least in each batch.
     pub minimum_per_domain: usize,
+    /// How far a token sees back.
+    pub attention: Attention,
+    /// Which tokens' losses count.
+    pub loss: CountedLosses,
     /// Weights before and without an agent: `natural`, `uniform`, `pile`, or a table by domain.
     pub base_weights: BaseWeights,
+    /// What the run should get good at: `uniform`, `base`, or a table by domain.
+    pub target: Target,
 }
 
 impl Default for DataSection {
@@ -55,7 +62,10 @@ impl Default for DataSection {
             batch_size: 1152,
             micro_batch_size: 8,
             minimum_per_domain: 0,
+            attention: Attention::default(),
+            loss: CountedLosses::default(),
             base_weights: BaseWeights::Named(NamedWeights::Natural),
+            target: Target::default(),
         }
     }
 }
@@ -86,6 +96,28 @@ impl DataSection {
             ..RemoteOptions::default()
         }
     }
+}
+
+/// How far a token sees back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// To the beginning of its sequence, over documents' ends, as Pythia was trained.
+    #[default]
+    Sequence,
+    /// To the beginning of its document.
+    Document,
+}
+
+/// Which tokens' losses count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountedLosses {
+    /// All.
+    #[default]
+    All,
+    /// Not those of documents' first tokens, which nothing before them says anything of.
+    WithinDocuments,
 }
 
 /// The weights of the corpus itself.

@@ -6,6 +6,7 @@
 use hds_loader::{EvaluationSequences, Index, LoaderError, Split};
 
 use super::config::RunConfig;
+use super::data_section::Attention;
 use super::error::RunError;
 use crate::distributed::Group;
 use crate::evaluation::{HeldOutLoss, Window, evaluate};
@@ -16,6 +17,7 @@ pub struct HeldOut {
     domains: Vec<EvaluationSequences>,
     sequence_length: usize,
     batch_size: usize,
+    attention: Attention,
 }
 
 impl HeldOut {
@@ -35,6 +37,7 @@ impl HeldOut {
             domains,
             sequence_length: length,
             batch_size: config.evaluation_batch_size(),
+            attention: config.data.attention,
         })
     }
 
@@ -54,15 +57,52 @@ impl HeldOut {
             .map(|(_, (domain, place))| {
                 let mut tokens = vec![0; self.sequence_length + 1];
                 self.domains[domain].read(place, &mut tokens)?;
+                let mut documents = None;
+                if self.attention == Attention::Document {
+                    let mut numbers = vec![0; self.sequence_length];
+                    self.domains[domain].documents(place, &mut numbers)?;
+                    documents = Some(numbers);
+                }
                 // Domains are at most 4096.
-                let domain = hds::DomainId(domain as u16);
-                Ok(Window { domain, tokens })
+                let id = hds::DomainId(domain as u16);
+                Ok(Window {
+                    domain: id,
+                    tokens,
+                    documents,
+                })
             });
         let mut held_out = evaluate(model, mine, self.domains.len(), self.batch_size)?;
         if !group.is_alone() {
             share(&mut held_out, group)?;
         }
         Ok(held_out)
+    }
+
+    /// Appends `count` of a domain's held-out sequences to `tokens`, L + 1 ids each: those of step `step`, where every step
+    /// takes the next ones and begins anew after the last. Gives how many they are, fewer where the domain has fewer.
+    ///
+    /// # Errors
+    /// If a sequence cannot be read.
+    pub fn read(
+        &self,
+        domain: hds::DomainId,
+        step: u64,
+        count: usize,
+        tokens: &mut Vec<i64>,
+    ) -> Result<usize, RunError> {
+        let sequences = &self.domains[domain.index()];
+        let count = count.min(sequences.len());
+        for number in 0..count {
+            let place = (step as usize)
+                .wrapping_mul(count)
+                .wrapping_add(number)
+                .checked_rem(sequences.len())
+                .unwrap_or(0);
+            let start = tokens.len();
+            tokens.resize(start + self.sequence_length + 1, 0);
+            sequences.read(place, &mut tokens[start..])?;
+        }
+        Ok(count)
     }
 
     /// Domains without a held-out sequence.

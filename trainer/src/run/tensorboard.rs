@@ -178,7 +178,7 @@ fn scalars(record: &Value, domains: &[String]) -> Option<(u64, Vec<(String, f64)
             steps + 1
         }
         "eval" => {
-            for name in ["macro_perplexity", "base_perplexity"] {
+            for name in ["macro_perplexity", "base_perplexity", "target_perplexity"] {
                 take(format!("held_out/{name}"), &record[name]);
             }
             for (i, domain) in domains.iter().enumerate() {

@@ -23,9 +23,11 @@ use super::held_out::HeldOut;
 use super::interrupt::Interrupt;
 use super::ledger::Ledger;
 use super::metrics::{EvaluationRecord, EvaluationTiming, RunRecord, StepRecord, StepTiming};
+use super::precision::LossScale;
 use super::progress::Progress;
 use super::state::{self, RunState};
 use super::step::{Learner, StepSettings, Watch, run_step};
+use super::target::TargetText;
 use super::{optimizer_file, setup};
 use crate::distributed::{Group, Shares};
 use crate::model::Model;
@@ -65,6 +67,8 @@ pub struct Trainer {
     domains: DomainSet,
     readable: Vec<bool>,
     base: Mixture,
+    target: Mixture,
+    target_text: TargetText,
     model: Model,
     parameters: Vec<Parameter>,
     optimizer: AdamW,
@@ -77,6 +81,8 @@ pub struct Trainer {
     /// Rank 0's.
     policy: Option<Box<dyn Policy>>,
     held_out: HeldOut,
+    /// Where the precision needs one.
+    loss_scale: Option<LossScale>,
     place: Place,
     /// The newest checkpoint of this run, by its steps.
     saved: Option<(u64, PathBuf)>,
@@ -181,6 +187,9 @@ impl Trainer {
             micro_batch_size: self.config.micro_batch_size(),
             gradient_clip: self.config.optimizer.gradient_clip,
             learning_rate,
+            loss_scale: self.loss_scale.as_ref().map_or(1.0, LossScale::factor),
+            attention: self.config.data.attention,
+            loss: self.config.data.loss,
         };
         let mut learner = Learner {
             model: &self.model,
@@ -188,9 +197,15 @@ impl Trainer {
             optimizer: &mut self.optimizer,
             shares: &mut self.shares,
         };
+        // The watched gradients are summed over the ranks: one of them reads for all.
+        let target = match self.group.leads() && self.watch.gradients.is_some() {
+            true => self.target_text.rows(&self.held_out, step)?,
+            false => None,
+        };
         let outcome = run_step(
             &mut learner,
             &batch,
+            target.as_ref(),
             &mut self.watch,
             &settings,
             &self.group,
@@ -208,7 +223,14 @@ impl Trainer {
         let tokens = (self.config.data.batch_size * self.config.data.sequence_length) as u64;
         self.place.tokens += tokens;
         self.place.last_loss = outcome.loss;
-        if outcome.skipped {
+        let scaled_too_far = outcome.loss.is_finite()
+            && self
+                .loss_scale
+                .as_mut()
+                .is_some_and(|scale| scale.after(!outcome.skipped));
+        if scaled_too_far {
+            // Expected now and then, and mended: the next step's scale is half as large.
+        } else if outcome.skipped {
             self.place.bad_steps += 1;
         } else {
             self.place.bad_steps = 0;
@@ -223,6 +245,7 @@ impl Trainer {
                 learning_rate,
                 gradient_norm: outcome.gradient_norm,
                 skipped: outcome.skipped,
+                loss_scale: self.loss_scale.as_ref().map(|_| settings.loss_scale),
                 weights_version: in_force.version,
                 weights: in_force.mixture.weights(),
                 samples: &decided.signals.samples,
@@ -307,12 +330,14 @@ impl Trainer {
         };
         let macro_perplexity = held_out.macro_perplexity();
         let base_perplexity = held_out.weighted_perplexity(self.base.weights());
+        let target_perplexity = held_out.weighted_perplexity(self.target.weights());
         ledger.metrics.write(&EvaluationRecord {
             step: self.place.step,
             tokens: self.place.tokens,
             losses: &held_out.losses,
             macro_perplexity: macro_perplexity.unwrap_or(f64::NAN),
             base_perplexity: base_perplexity.unwrap_or(f64::NAN),
+            target_perplexity: target_perplexity.unwrap_or(f64::NAN),
             timing: EvaluationTiming {
                 seconds: start.elapsed().as_secs_f64(),
             },
@@ -360,6 +385,7 @@ impl Trainer {
             weights: weights.mixture.weights().to_vec(),
             reward: self.reward.save()?,
             weight_change_norms: self.watch.norms.changes().to_vec(),
+            loss_scale: self.loss_scale.clone(),
         };
         let path = ledger
             .checkpoints
@@ -370,7 +396,7 @@ impl Trainer {
                 setup::create_folder(&checkpoint.join("model"))?;
                 self.model.save_huggingface(&checkpoint.join("model"))?;
                 setup::create_folder(&checkpoint.join("policy"))?;
-                if let Some(policy) = &self.policy {
+                if let Some(policy) = &mut self.policy {
                     policy.save(&checkpoint.join("policy"))?;
                 }
                 hds::durable::write_json(&RunState::path(checkpoint), &state)?;

@@ -5,7 +5,7 @@
 //! of another run (proxy mode: learn on a small model, use on a large one) and there is no warm-up.
 //!
 //! Always holds: as for the HDS agent: every random number is a function of seed, purpose and position; a
-//! decision uses what was learnt up to the step before; numbers that are not finite enter neither
+//! decision uses what was learnt up to the step before (on a thread of its own, [`super::aside`]); numbers that are not finite enter neither
 //! replay nor networks, and a policy whose output is not finite gives the last good weights.
 //!
 //! # Source
@@ -17,11 +17,13 @@
 mod learner;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hds::random::{Purpose, RandomStream};
 use serde::{Deserialize, Serialize};
 use tch::Kind;
 
+use super::aside::Aside;
 use super::error::PolicyError;
 use super::replay::{Replay, RowLayout, Transition};
 use super::state::{DOMAIN_FEATURES, State, StateEncoder};
@@ -29,8 +31,8 @@ use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
+use learner::Learner;
 pub(super) use learner::size;
-use learner::{Learner, UpdateReport};
 
 /// `[scheduler.ac_odm]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,9 +174,36 @@ pub(super) struct AcOdmPolicy {
     layers: usize,
     warm_up_steps: u64,
     seed: u64,
+    /// Parameters of all networks.
+    parameters: u64,
+    learning: Aside<Learning, StepReport>,
+    progress: Progress,
+}
+
+/// Networks and replay.
+struct Learning {
     learner: Learner,
     replay: Replay,
-    progress: Progress,
+    seed: u64,
+    minibatch: u64,
+    least_transitions: u64,
+    updates_per_step: u64,
+}
+
+/// What the updates of a step showed.
+#[derive(Default)]
+struct StepReport {
+    updates: u64,
+    skipped: u64,
+    last: LastUpdate,
+}
+
+/// The last update's numbers for the metrics; only finite ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LastUpdate {
+    critic_loss: Option<f64>,
+    actor_loss: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -187,6 +216,35 @@ struct Progress {
     rejected_transitions: u64,
     fallbacks: u64,
     last_good: Vec<f64>,
+    /// Of the updates after the last step that learnt.
+    #[serde(default)]
+    last_update: LastUpdate,
+}
+
+impl Learning {
+    /// The updates of a step, once there is enough to learn from; `before` were tried before them.
+    fn learn(&mut self, before: u64) -> StepReport {
+        let held = self.replay.len() as u64;
+        let mut step = StepReport::default();
+        if held < self.least_transitions {
+            return step;
+        }
+        let finite = |value: f64| value.is_finite().then_some(value);
+        for update in before..before + self.updates_per_step {
+            let mut choice = RandomStream::new(self.seed, Purpose::Replay).sequence(update);
+            let places: Vec<usize> = (0..self.minibatch)
+                .map(|_| choice.next_below(held) as usize)
+                .collect();
+            let report = self.learner.update(&self.replay, &places);
+            step.updates += 1;
+            step.skipped += u64::from(!report.applied);
+            step.last = LastUpdate {
+                critic_loss: finite(report.critic_loss),
+                actor_loss: finite(report.actor_loss),
+            };
+        }
+        step
+    }
 }
 
 impl AcOdmPolicy {
@@ -207,8 +265,15 @@ impl AcOdmPolicy {
             base_weights: run.base_weights.clone(),
             layers: run.layers,
             seed: run.seed,
-            learner,
-            replay: Replay::new(layout, config.replay_capacity as usize),
+            parameters: learner.parameters(),
+            learning: Aside::new(Learning {
+                learner,
+                replay: Replay::new(layout, config.replay_capacity as usize),
+                seed: run.seed,
+                minibatch: config.minibatch,
+                least_transitions: config.least_transitions,
+                updates_per_step: config.updates_per_step,
+            }),
             progress: Progress {
                 encoder: StateEncoder::new(domains),
                 state: None,
@@ -217,21 +282,22 @@ impl AcOdmPolicy {
                 rejected_transitions: 0,
                 fallbacks: 0,
                 last_good: run.base_weights.clone(),
+                last_update: LastUpdate::default(),
             },
             config: config.clone(),
         })
     }
 
     /// The actor's weights with noise on the logits; `None` if they are not finite.
-    fn act(&self, state: &State, step: u64) -> Option<Vec<f64>> {
+    fn act(&mut self, state: &State, step: u64) -> Option<Vec<f64>> {
         let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
         let deviation = if self.config.learn {
             self.config.exploration_noise
         } else {
             0.0
         };
-        let logits: Vec<f64> = self
-            .learner
+        let learner = &self.learning.learner().learner;
+        let logits: Vec<f64> = learner
             .logits(state)
             .into_iter()
             .map(|logit| logit + deviation * noise.next_normal())
@@ -245,24 +311,15 @@ impl AcOdmPolicy {
         good.then_some(weights)
     }
 
-    fn learn(&mut self) -> Option<UpdateReport> {
-        let held = self.replay.len() as u64;
-        if !self.config.learn || held < self.config.least_transitions {
-            return None;
+    /// Waits for what is being learnt and takes down what it showed.
+    fn finish_learning(&mut self) {
+        if let Some(step) = self.learning.take_shown() {
+            self.progress.updates += step.updates;
+            self.progress.skipped_updates += step.skipped;
+            if step.updates > 0 {
+                self.progress.last_update = step.last;
+            }
         }
-        let mut last = None;
-        for _ in 0..self.config.updates_per_step {
-            let update = self.progress.updates;
-            self.progress.updates += 1;
-            let mut choice = RandomStream::new(self.seed, Purpose::Replay).sequence(update);
-            let places: Vec<usize> = (0..self.config.minibatch)
-                .map(|_| choice.next_below(held) as usize)
-                .collect();
-            let report = self.learner.update(&self.replay, &places);
-            self.progress.skipped_updates += u64::from(!report.applied);
-            last = Some(report);
-        }
-        last
     }
 }
 
@@ -277,6 +334,7 @@ impl Policy for AcOdmPolicy {
 
     fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError> {
         check_shape(observation, self.base_weights.len(), self.layers)?;
+        self.finish_learning();
         let signals = &observation.signals;
         let state = self.progress.encoder.encode(signals, 1.0);
         if let Some(before) = &self.progress.state {
@@ -291,7 +349,7 @@ impl Policy for AcOdmPolicy {
                 .iter()
                 .flatten()
                 .any(|loss| !loss.is_finite());
-            if lost || !self.replay.push(&transition) {
+            if lost || !self.learning.learner().replay.push(&transition) {
                 self.progress.rejected_transitions += 1;
             }
         }
@@ -312,54 +370,71 @@ impl Policy for AcOdmPolicy {
             self.progress.last_good.clone()
         };
         self.progress.state = Some(state);
-        let report = if warm_up { None } else { self.learn() };
         let progress = &self.progress;
-        let mut all = vec![
-            ("warm_up", f64::from(u8::from(warm_up))),
-            ("replay", self.replay.len() as f64),
-            ("updates", progress.updates as f64),
-            ("skipped_updates", progress.skipped_updates as f64),
-            ("rejected_transitions", progress.rejected_transitions as f64),
-            ("fallbacks", progress.fallbacks as f64),
+        let last = progress.last_update;
+        let count = |value: u64| Some(value as f64);
+        let all = [
+            ("warm_up", Some(f64::from(u8::from(warm_up)))),
+            ("replay", count(self.learning.learner().replay.len() as u64)),
+            ("updates", count(progress.updates)),
+            ("skipped_updates", count(progress.skipped_updates)),
+            ("rejected_transitions", count(progress.rejected_transitions)),
+            ("fallbacks", count(progress.fallbacks)),
+            ("critic_loss", last.critic_loss),
+            ("actor_loss", last.actor_loss),
         ];
-        if let Some(report) = report {
-            all.extend([
-                ("critic_loss", report.critic_loss),
-                ("actor_loss", report.actor_loss),
-            ]);
+        if !warm_up && self.config.learn {
+            let before = progress.updates;
+            self.learning.begin(move |learning| learning.learn(before));
         }
-        let finite = all.into_iter().filter(|(_, value)| value.is_finite());
         Ok(Decision {
             weights,
-            diagnostics: finite
-                .map(|(name, value)| (name.to_owned(), value))
+            diagnostics: all
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)))
                 .collect(),
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
-        let learner = &self.learner;
+    fn settle(&mut self) {
+        self.finish_learning();
+    }
+
+    fn learning_time(&self) -> Duration {
+        self.learning.busy()
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
+        self.finish_learning();
+        let name = self.name();
+        let learning = self.learning.learner();
+        let learner = &learning.learner;
         let optimizers = [
             ("actor", &learner.actor_optimizer),
             ("critic", &learner.critic_optimizer),
         ];
         storage::save(
             folder,
-            self.name(),
+            name,
             &self.progress,
             &parts(learner),
             &optimizers,
-            &self.replay,
+            &learning.replay,
         )
     }
 
     fn restore(&mut self, folder: &Path) -> Result<(), PolicyError> {
-        let restored = storage::restore(folder, self.name(), &parts(&self.learner))?;
+        let name = self.name();
+        self.finish_learning();
+        let Learning {
+            learner, replay, ..
+        } = self.learning.learner();
+        let restored = storage::restore(folder, name, &parts(learner))?;
         let optimizers = vec![
-            ("actor", &mut self.learner.actor_optimizer),
-            ("critic", &mut self.learner.critic_optimizer),
+            ("actor", &mut learner.actor_optimizer),
+            ("critic", &mut learner.critic_optimizer),
         ];
-        let progress: Progress = restored.into_parts(folder, optimizers, &mut self.replay)?;
+        let progress: Progress = restored.into_parts(folder, optimizers, replay)?;
         let domains = self.base_weights.len();
         let globals = 2 * self.layers + 1;
         let fits = |state: &State| {
@@ -381,7 +456,7 @@ impl Policy for AcOdmPolicy {
     }
 
     fn parameters(&self) -> u64 {
-        self.learner.parameters()
+        self.parameters
     }
 
     fn warmup_steps(&self) -> u64 {

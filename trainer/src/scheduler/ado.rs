@@ -248,7 +248,7 @@ impl Policy for AdoPolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         saved::write(folder, self.name(), &self.state)
     }
 
@@ -326,6 +326,60 @@ mod tests {
             &policy.state.average,
             &[0.36 + (rho[0] - 0.36) / 11.0, 0.64 + (rho[1] - 0.64) / 11.0],
         );
+    }
+
+    #[test]
+    fn a_trace_of_several_steps_is_that_of_the_formulas() {
+        // As above from step to step, by the formulas alone: n, h, ρ and π̄ are carried on here, not read from the policy.
+        let set = domains(3);
+        let mut run = facts(&set, 600);
+        run.base_weights = vec![0.5, 0.3, 0.2];
+        let mut policy = AdoPolicy::new(&AdoConfig::default(), &run);
+        let laws = [(8.0, 0.5), (3.0, 0.25), (0.001, 0.1)];
+        policy.state.laws = laws
+            .iter()
+            .map(|&(scale, power)| {
+                Some(ScalingLaw {
+                    floor: 1.0,
+                    scale,
+                    power,
+                })
+            })
+            .collect();
+        policy.warm_up_steps = 3;
+        policy.refit_steps = 1000;
+        let (mut n, mut credit, mut average) = (0.0, [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]);
+        for (step, samples) in [[4u64, 6, 0], [1, 1, 8], [5, 5, 0], [10, 0, 0], [2, 3, 5]]
+            .into_iter()
+            .enumerate()
+        {
+            // The fit that is due at the end of warm-up has too little to go by, and the laws stay.
+            let mut seen = observation(3, step as u64, &[0.5, 0.3, 0.2]);
+            seen.signals.samples = samples.to_vec();
+            let got = policy.next(&seen).unwrap().weights;
+            n += 10.0;
+            let mut rho = [0.0; 3];
+            for i in 0..3 {
+                credit[i] = 0.9 * credit[i] + 0.1 * samples[i] as f64 / 10.0;
+                let (scale, power) = laws[i];
+                let speed = power * scale * f64::powf(n, -power) / n;
+                rho[i] = run.base_weights[i] * f64::sqrt(credit[i]) * speed;
+            }
+            if step + 1 < 3 {
+                close(&got, &run.base_weights);
+                continue;
+            }
+            let sum: f64 = rho.iter().sum();
+            let raised = rho.map(|r| (r / sum).max(0.01));
+            assert_eq!(raised[2], 0.01, "the least weight has no part in the trace");
+            let sum: f64 = raised.iter().sum();
+            let rho = raised.map(|r| r / sum);
+            let want: Vec<f64> = (0..3).map(|i| 0.1 * rho[i] + 0.9 * average[i]).collect();
+            close(&got, &want);
+            for i in 0..3 {
+                average[i] += (rho[i] - average[i]) / (step as f64 + 2.0);
+            }
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct DogeConfig {
     pub weight_floor: f64,
     /// Share of the run's steps under the base weights; in [0, 1].
     pub warm_up_fraction: f64,
-    /// Target weight τ per domain, divided by their sum; none named means uniform.
+    /// Target weight τ per domain, divided by their sum; none named means the run's target.
     pub target: BTreeMap<String, f64>,
 }
 
@@ -109,7 +109,12 @@ impl DogePolicy {
     pub(super) fn new(config: &DogeConfig, run: &RunFacts<'_>) -> Result<Self, PolicyError> {
         let domains = run.domains.len();
         let target = if config.target.is_empty() {
-            Mixture::uniform(run.domains)
+            Mixture::new(run.target.clone(), run.domains).map_err(|source| {
+                PolicyError::Weights {
+                    key: "target",
+                    source,
+                }
+            })?
         } else {
             for name in config.target.keys() {
                 run.domains.find(name).map_err(|e| PolicyError::Config {
@@ -151,7 +156,8 @@ impl DogePolicy {
         let gains: Vec<Option<f64>> = (0..domains)
             .map(|i| {
                 let gain = || -> f64 {
-                    let others = (0..domains).filter(|&j| shown[j]);
+                    // Also of domains that are only held out, which the step measured but did not draw.
+                    let others = (0..domains).filter(|&j| gram.at(j, j).is_finite());
                     others.map(|j| self.target[j] * gram.at(i, j)).sum()
                 };
                 shown[i].then(gain)
@@ -223,7 +229,7 @@ impl Policy for DogePolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         saved::write(folder, self.name(), &self.state)
     }
 

@@ -157,7 +157,7 @@ impl Policy for FixedPolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         let state = State {
             weights: self.weights.clone(),
         };

@@ -2,9 +2,10 @@
 //!
 //! In: observations. Out: noisy base weights during warm-up, then draws of the learnt policy.
 //!
-//! Order within a step: the transition that ended enters the replay, the networks as they are choose
-//! the next weights, and then the networks learn. So what is learnt from step t on acts from the
-//! decision after the next step on, whether learning is done at once or beside the training step.
+//! Order within a step: what was begun after the step before is waited for, the transition that ended enters the
+//! replay, the networks as they are choose the next weights, and then learning begins on a thread of its own
+//! ([`super::aside`]). So what is learnt while step t runs acts from the decision for t + 1 on, in any timing; the
+//! numbers that a decision tells of learning are those of the updates done before it.
 //!
 //! Always holds: every random number is a function of the seed, its purpose and the step or update; a
 //! transition with a number that is not finite is left out; a policy whose output is not finite gives
@@ -15,28 +16,31 @@
 
 mod agent;
 mod config;
+mod learning;
 mod network;
 mod simplex;
 mod sizing;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use hds::random::{Purpose, RandomStream};
 use serde::{Deserialize, Serialize};
-use tch::{Device, Kind, Tensor};
 
 pub use config::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
 
+use super::aside::Aside;
 use super::error::PolicyError;
-use super::replay::{Replay, RowLayout, Transition};
+use super::replay::{RowLayout, Transition};
 use super::size::PolicySize;
 use super::state::{DOMAIN_FEATURES, State, StateEncoder};
 use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
-use agent::{Agent, Minibatch, UpdateReport};
+use agent::Agent;
+use learning::{LastUpdate, Learning, StepReport};
 
 /// The agent with its memory.
 pub(super) struct HdsPolicy {
@@ -45,9 +49,9 @@ pub(super) struct HdsPolicy {
     layers: usize,
     warm_up_steps: u64,
     seed: u64,
-    device: Device,
-    agent: Agent,
-    replay: Replay,
+    /// Parameters of all networks.
+    parameters: u64,
+    learning: Aside<Learning, StepReport>,
     progress: Progress,
 }
 
@@ -67,6 +71,9 @@ struct Progress {
     /// Decisions taken from `last_good` because the network's output was not finite.
     fallbacks: u64,
     last_good: Vec<f64>,
+    /// Of the updates after the last step that learnt.
+    #[serde(default)]
+    last_update: LastUpdate,
 }
 
 /// What the agent's networks and memory take.
@@ -97,23 +104,32 @@ pub(super) fn size(
     }
 }
 
+/// Parameters of one network, the actor.
+pub(super) fn actor_parameters(
+    config: &HdsConfig,
+    domains: usize,
+    layers: usize,
+    model_parameters: u64,
+) -> u64 {
+    let layout = RowLayout {
+        domains,
+        globals: 2 * layers + 1,
+    };
+    let sizing = sizing::sizing(config.network, layout, model_parameters);
+    agent::shapes(sizing, layout)[0].parameters_each()
+}
+
 impl HdsPolicy {
     pub(super) fn new(config: &HdsConfig, run: &RunFacts<'_>) -> Self {
         let domains = run.domains.len();
-        let layout = RowLayout {
-            domains,
-            globals: 2 * run.layers + 1,
-        };
-        let sizing = sizing::sizing(config.network, layout, run.model_parameters);
-        let agent = Agent::new(config, sizing, layout, run.seed, run.device, Kind::Float);
+        let learning = Learning::new(config, run);
         Self {
             warm_up_steps: (config.warm_up_fraction * run.total_steps as f64).floor() as u64,
             base_weights: run.base_weights.clone(),
             layers: run.layers,
             seed: run.seed,
-            device: run.device,
-            agent,
-            replay: Replay::new(layout, config.replay_capacity as usize),
+            parameters: learning.agent.parameters(),
+            learning: Aside::new(learning),
             progress: Progress {
                 encoder: StateEncoder::new(domains),
                 state: None,
@@ -122,6 +138,7 @@ impl HdsPolicy {
                 rejected_transitions: 0,
                 fallbacks: 0,
                 last_good: run.base_weights.clone(),
+                last_update: LastUpdate::default(),
             },
             config: config.clone(),
         }
@@ -137,8 +154,9 @@ impl HdsPolicy {
     }
 
     /// A draw of the learnt policy; `None` if the network's output is not finite.
-    fn act(&self, state: &State, step: u64) -> Option<Vec<f64>> {
-        let (mean, deviation) = self.agent.policy(&state.domains, &state.globals);
+    fn act(&mut self, state: &State, step: u64) -> Option<Vec<f64>> {
+        let agent = &self.learning.learner().agent;
+        let (mean, deviation) = agent.policy(&state.domains, &state.globals);
         let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
         let logits: Vec<f64> = mean
             .iter()
@@ -157,68 +175,45 @@ impl HdsPolicy {
         good.then_some(weights)
     }
 
-    /// N_ac updates, once there is enough to learn from. The reports of those tried.
-    fn learn(&mut self) -> Vec<UpdateReport> {
-        let held = self.replay.len() as u64;
-        if held < self.config.least_transitions.max(1) {
-            return Vec::new();
+    /// Waits for what is being learnt and takes down what it showed.
+    fn finish_learning(&mut self) {
+        if let Some(step) = self.learning.take_shown() {
+            self.progress.updates += step.updates;
+            self.progress.skipped_updates += step.skipped;
+            if step.updates > 0 {
+                self.progress.last_update = step.last;
+            }
         }
-        let minibatch = self.config.minibatch as usize;
-        let (layout, device) = (self.agent.layout, self.device);
-        (0..self.config.updates_per_step)
-            .map(|_| {
-                let update = self.progress.updates;
-                self.progress.updates += 1;
-                let mut choice = RandomStream::new(self.seed, Purpose::Replay).sequence(update);
-                let places: Vec<usize> = (0..minibatch)
-                    .map(|_| choice.next_below(held) as usize)
-                    .collect();
-                let mut normals = RandomStream::new(self.seed, Purpose::Learning).sequence(update);
-                let mut noise = || {
-                    let values: Vec<f32> = (0..minibatch * layout.domains)
-                        .map(|_| normals.next_normal() as f32)
-                        .collect();
-                    Tensor::from_slice(&values)
-                        .view([minibatch as i64, layout.domains as i64])
-                        .to_device(device)
-                };
-                let (next_noise, noise) = (noise(), noise());
-                let batch = Minibatch::gather(&self.replay, layout, &places, device, Kind::Float);
-                let report = self.agent.update(&batch, &self.replay, &next_noise, &noise);
-                self.progress.skipped_updates += u64::from(!report.applied);
-                report
-            })
-            .collect()
     }
 
-    fn diagnostics(
-        &self,
-        warm_up: bool,
-        reward: f64,
-        reports: &[UpdateReport],
-    ) -> BTreeMap<String, f64> {
+    fn diagnostics(&mut self, warm_up: bool, reward: f64) -> BTreeMap<String, f64> {
         let progress = &self.progress;
-        let mut all = vec![
+        let learning = self.learning.learner();
+        let last = &progress.last_update;
+        let always = [
             ("warm_up", f64::from(u8::from(warm_up))),
             ("reward_mean", reward),
-            ("alpha", self.agent.temperature()),
-            ("entropy_target", self.agent.entropy_target()),
-            ("replay", self.replay.len() as f64),
+            ("alpha", learning.agent.temperature()),
+            ("entropy_target", learning.agent.entropy_target()),
+            ("replay", learning.replay.len() as f64),
             ("updates", progress.updates as f64),
             ("skipped_updates", progress.skipped_updates as f64),
             ("rejected_transitions", progress.rejected_transitions as f64),
             ("fallbacks", progress.fallbacks as f64),
         ];
-        if let Some(last) = reports.last() {
-            all.extend([
-                ("critic_loss", last.critic_loss),
-                ("actor_loss", last.actor_loss),
-                ("entropy", last.entropy),
-                ("q_mean", last.value),
-            ]);
-        }
-        all.into_iter()
+        let learnt = [
+            ("critic_loss", last.critic_loss),
+            ("actor_loss", last.actor_loss),
+            ("entropy", last.entropy),
+            ("q_mean", last.q_mean),
+        ];
+        let learnt = learnt
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        always
+            .into_iter()
             .filter(|(_, value)| value.is_finite())
+            .chain(learnt)
             .map(|(name, value)| (name.to_owned(), value))
             .collect()
     }
@@ -236,6 +231,7 @@ impl Policy for HdsPolicy {
 
     fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError> {
         check_shape(observation, self.base_weights.len(), self.layers)?;
+        self.finish_learning();
         let signals = &observation.signals;
         let state = self
             .progress
@@ -253,7 +249,7 @@ impl Policy for HdsPolicy {
                 .iter()
                 .flatten()
                 .any(|loss| !loss.is_finite());
-            if lost || !self.replay.push(&transition) {
+            if lost || !self.learning.learner().replay.push(&transition) {
                 self.progress.rejected_transitions += 1;
             }
         }
@@ -269,21 +265,32 @@ impl Policy for HdsPolicy {
             self.progress.last_good.clone()
         };
         self.progress.state = Some(state);
-        let reports = if warm_up && !self.config.learn_in_warm_up {
-            Vec::new()
-        } else {
-            self.learn()
-        };
         let expected = observation.weights.iter().zip(&observation.rewards.total);
         let reward = expected.map(|(a, r)| a * r).sum();
+        let diagnostics = self.diagnostics(warm_up, reward);
+        if !warm_up || self.config.learn_in_warm_up {
+            let before = self.progress.updates;
+            self.learning.begin(move |learning| learning.learn(before));
+        }
         Ok(Decision {
             weights,
-            diagnostics: self.diagnostics(warm_up, reward, &reports),
+            diagnostics,
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
-        let agent = &self.agent;
+    fn settle(&mut self) {
+        self.finish_learning();
+    }
+
+    fn learning_time(&self) -> Duration {
+        self.learning.busy()
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
+        self.finish_learning();
+        let name = self.name();
+        let learning = self.learning.learner();
+        let agent = &learning.agent;
         let optimizers = [
             ("actor", &agent.actor_optimizer),
             ("critics", &agent.critic_optimizer),
@@ -291,24 +298,26 @@ impl Policy for HdsPolicy {
         ];
         storage::save(
             folder,
-            self.name(),
+            name,
             &self.progress,
             &parts(agent),
             &optimizers,
-            &self.replay,
+            &learning.replay,
         )
     }
 
     fn restore(&mut self, folder: &Path) -> Result<(), PolicyError> {
         let name = self.name();
-        let restored = storage::restore(folder, name, &parts(&self.agent))?;
-        let agent = &mut self.agent;
+        self.finish_learning();
+        let learning = self.learning.learner();
+        let restored = storage::restore(folder, name, &parts(&learning.agent))?;
+        let agent = &mut learning.agent;
         let optimizers = vec![
             ("actor", &mut agent.actor_optimizer),
             ("critics", &mut agent.critic_optimizer),
             ("temperature", &mut agent.temperature_optimizer),
         ];
-        let progress: Progress = restored.into_parts(folder, optimizers, &mut self.replay)?;
+        let progress: Progress = restored.into_parts(folder, optimizers, &mut learning.replay)?;
         let domains = self.base_weights.len();
         let globals = 2 * self.layers + 1;
         let fits = |state: &State| {
@@ -330,7 +339,7 @@ impl Policy for HdsPolicy {
     }
 
     fn parameters(&self) -> u64 {
-        self.agent.parameters()
+        self.parameters
     }
 
     fn warmup_steps(&self) -> u64 {
@@ -354,5 +363,7 @@ fn parts(agent: &Agent) -> Parts<'_> {
     }
 }
 
+#[cfg(test)]
+mod bandits;
 #[cfg(test)]
 mod tests;

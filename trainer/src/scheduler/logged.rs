@@ -124,7 +124,7 @@ impl Policy for LoggedPolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         let state = State {
             step: self.step,
             weights: self.current.clone(),

@@ -165,7 +165,7 @@ impl Policy for OdmPolicy {
         })
     }
 
-    fn save(&self, folder: &Path) -> Result<(), PolicyError> {
+    fn save(&mut self, folder: &Path) -> Result<(), PolicyError> {
         saved::write(folder, self.name(), &self.state)
     }
 

@@ -4,7 +4,7 @@
 //! are those that the policy itself would have; operations are counted from its networks' shapes, not measured.
 
 use super::replay::RowLayout;
-use super::{PolicyName, SchedulerConfig, ac_odm, hds};
+use super::{PolicyName, RunFacts, SchedulerConfig, ac_odm, hds};
 
 /// Size of a policy's networks and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,6 +41,33 @@ pub fn size(
         }
         _ => PolicySize::default(),
     }
+}
+
+/// What to tell of networks that are far from the size that the paper found to pay, as shares of the trained model;
+/// `None` where there is nothing to tell.
+///
+/// # Source
+/// Paper, sizing guide: a network of 0.3 % to 1.5 % of the trained model's parameters.
+pub fn size_warning(config: &SchedulerConfig, run: &RunFacts<'_>) -> Option<String> {
+    if config.policy != PolicyName::Hds {
+        return None;
+    }
+    let each = hds::actor_parameters(
+        &config.hds,
+        run.domains.len(),
+        run.layers,
+        run.model_parameters,
+    );
+    let share = each as f64 / run.model_parameters.max(1) as f64;
+    if (0.003..=0.015).contains(&share) {
+        return None;
+    }
+    Some(format!(
+        "a network of the agent has {each} parameters, {:.2} % of the model's {}; 0.3 % to 1.5 % pays best \
+         (scheduler.hds.network = \"auto\" takes the nearest size to 0.5 % there is)",
+        100.0 * share,
+        run.model_parameters
+    ))
 }
 
 impl PolicyName {
@@ -82,6 +109,33 @@ mod tests {
                 assert_eq!(policy.wants_rewards(), built.wants_rewards(), "{policy:?}");
             }
         }
+    }
+
+    #[test]
+    fn networks_out_of_proportion_to_the_model_are_told() {
+        let set = domains(22);
+        let mut run = facts(&set, 1000);
+        run.layers = 3;
+        let mut config = SchedulerConfig {
+            hds: super::super::HdsConfig::paper(),
+            ..SchedulerConfig::default()
+        };
+        // 5.3 M parameters: 0.53 % of Pythia-1B, 3.31 % of Pythia-160M, 0.05 % of Pythia-12B.
+        for (parameters, told) in [
+            (1_011_781_632, None),
+            (162_322_944, Some("3.31")),
+            (11_846_072_320, Some("0.05")),
+        ] {
+            run.model_parameters = parameters;
+            let warning = size_warning(&config, &run);
+            let part = told.is_none_or(|t| warning.as_ref().is_some_and(|w| w.contains(t)));
+            assert!(warning.is_some() == told.is_some() && part, "{warning:?}");
+            config.hds.network = NetworkSize::Auto;
+            assert_eq!(size_warning(&config, &run), None);
+            config.hds.network = NetworkSize::Paper;
+        }
+        config.policy = PolicyName::Odm;
+        assert_eq!(size_warning(&config, &run), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(crate) fn facts(domains: &DomainSet, total_steps: u64) -> RunFacts<'_> {
     RunFacts {
         domains,
         base_weights: vec![1.0 / k as f64; k],
+        target: vec![1.0 / k as f64; k],
         natural_tokens: vec![1000; k],
         total_steps,
         sequence_length: 128,

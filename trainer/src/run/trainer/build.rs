@@ -14,8 +14,10 @@ use super::super::config::RunConfig;
 use super::super::error::RunError;
 use super::super::held_out::HeldOut;
 use super::super::ledger::{Opened, resume_point};
+use super::super::precision::LossScale;
 use super::super::state::RunState;
 use super::super::step::Watch;
+use super::super::target::TargetText;
 use super::super::{alike, optimizer_file, setup};
 use super::{Place, Start, Trainer};
 use crate::distributed::{Group, Shares};
@@ -80,20 +82,36 @@ impl Trainer {
         let index = Index::open_from(&data.index, data.access, &data.remote())?;
         let domains = index.domains().clone();
         let base = setup::base_weights(&config, &index)?;
+        let target = config.data.target.resolve(&domains, &base)?;
 
         let model = setup::model(&config, &index, device, resumed.as_deref())?;
         let parameters = model.parameters();
         let shares = Shares::new(&parameters, &group);
         let adamw = config.optimizer.adamw();
-        let mut optimizer = AdamW::sharded(model.parameters(), shares.own(), adamw);
+        let decaying = model.parameters_decaying(config.optimizer.decay_on);
+        let mut optimizer = AdamW::sharded(decaying, shares.own(), adamw);
         let schedule = config.optimizer.schedule(config.run.steps);
         let blocks = config
             .signals
             .layers
             .resolve(model.config().num_hidden_layers as usize)?;
-        let facts = setup::run_facts(&config, &index, &base, &model, blocks.len(), device);
+        let facts = setup::run_facts(
+            &config,
+            &index,
+            &base,
+            &target,
+            &model,
+            blocks.len(),
+            device,
+        );
+        if let Some(warning) = crate::scheduler::size_warning(&config.scheduler, &facts)
+            && group.leads()
+        {
+            hds::note!("warning: {warning}");
+        }
         let mut policy = crate::scheduler::build(&config.scheduler, &facts)?;
-        let mut reward = RewardModel::new(config.reward.clone(), domains.len());
+        let reward = RewardModel::new(config.reward.clone(), domains.len());
+        let mut reward = reward.with_target(target.weights())?;
         let mut watch = Watch {
             norms: WeightNorms::new(model.output_projections(&blocks)),
             gradients: policy
@@ -134,6 +152,7 @@ impl Trainer {
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
         };
         let held_out = HeldOut::new(&index, &config)?;
+        let target_text = TargetText::new(&target, &readable, config.signals.target_sequences);
         for domain in held_out.empty().into_iter().filter(|_| group.leads()) {
             hds::note!(
                 "warning: domain {:?} has no held-out sequence of {} tokens; its perplexity is left out \
@@ -149,14 +168,20 @@ impl Trainer {
             bad_steps: saved.bad_steps,
             last_loss: f64::NAN,
         });
+        let loss_scale = match saved {
+            Some(saved) => saved.loss_scale.clone(),
+            None => LossScale::of(config.run.precision),
+        };
         Ok(Self {
             config,
             out: out.to_owned(),
             ledger: None,
             index,
             domains,
+            target_text,
             readable,
             base,
+            target,
             model,
             parameters,
             optimizer,
@@ -164,6 +189,7 @@ impl Trainer {
             schedule,
             live,
             loader,
+            loss_scale,
             watch,
             reward,
             policy: group.leads().then_some(policy),

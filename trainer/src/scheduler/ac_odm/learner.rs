@@ -269,6 +269,97 @@ mod tests {
     }
 
     #[test]
+    fn updates_follow_the_formulas_of_ddpg() {
+        // Goal, both losses and the averaging of three updates, from the networks' outputs by loops over plain numbers.
+        let layout = RowLayout {
+            domains: 2,
+            globals: 3,
+        };
+        let config = AcOdmConfig {
+            width: 8,
+            layers: 2,
+            discount: 0.9,
+            polyak: 0.25,
+            learning_rate: 1e-2,
+            ..AcOdmConfig::default()
+        };
+        let mut learner = Learner::new(&config, layout, 1, Device::Cpu, Kind::Double);
+        let state = |seed: f64| State {
+            domains: (0..6).map(|i| (seed + f64::from(i)).sin() as f32).collect(),
+            globals: (0..3).map(|i| (seed - f64::from(i)).cos() as f32).collect(),
+        };
+        let (actions, rewards) = ([[0.75, 0.25], [0.125, 0.875]], [[2.0, 4.0], [-1.0, 0.5]]);
+        let mut replay = Replay::new(layout, 4);
+        for row in 0..2 {
+            replay.push(&Transition {
+                state: &state(row as f64),
+                action: &actions[row],
+                rewards: &rewards[row],
+                next: &state(row as f64 + 1.0),
+            });
+        }
+        let vector = |state: &State| -> Vec<f64> {
+            let all = state.domains.iter().chain(&state.globals);
+            all.map(|v| f64::from(*v)).collect()
+        };
+        let run = |network: &Perceptron, input: &[f64]| -> Vec<f64> {
+            let out = no_grad(|| network.forward(&Tensor::from_slice(input).unsqueeze(0)));
+            Vec::try_from(out.view(-1)).unwrap()
+        };
+        let softmax = |z: Vec<f64>| {
+            let sum: f64 = z.iter().map(|z| z.exp()).sum();
+            z.iter().map(|z| z.exp() / sum).collect::<Vec<f64>>()
+        };
+        let judge = |critic: &Perceptron, state: &[f64], action: &[f64]| {
+            run(critic, &[state, action].concat())[0]
+        };
+        let flat = |network: &Perceptron| -> Vec<f64> {
+            let all = network.parameters.leaves().into_iter();
+            all.flat_map(|t| Vec::<f64>::try_from(t.contiguous().view(-1)).unwrap())
+                .collect()
+        };
+        let near = |got: f64, want: f64| {
+            assert!(
+                (got - want).abs() < 1e-9 * want.abs().max(1.0),
+                "{got} {want}"
+            );
+        };
+        for update in 0..3 {
+            let mut critic_loss = 0.0;
+            for row in 0..2 {
+                let next = vector(&state(row as f64 + 1.0));
+                let chosen = softmax(run(&learner.target_actor, &next));
+                let reward = (0..2)
+                    .map(|i| actions[row][i] * rewards[row][i])
+                    .sum::<f64>();
+                let goal = reward + 0.9 * judge(&learner.target_critic, &next, &chosen);
+                let value = judge(&learner.critic, &vector(&state(row as f64)), &actions[row]);
+                critic_loss += (value - goal).powi(2) / 2.0;
+            }
+            let chosen: Vec<Vec<f64>> = (0..2)
+                .map(|row| softmax(run(&learner.actor, &vector(&state(row as f64)))))
+                .collect();
+            let before = [flat(&learner.target_actor), flat(&learner.target_critic)];
+            let report = learner.update(&replay, &[0, 1]);
+            near(report.critic_loss, critic_loss);
+            // The actor is judged by the critic that has just learnt.
+            let value =
+                |row: usize| judge(&learner.critic, &vector(&state(row as f64)), &chosen[row]);
+            near(report.actor_loss, -(value(0) + value(1)) / 2.0);
+            let pairs = [
+                (&learner.target_actor, &learner.actor),
+                (&learner.target_critic, &learner.critic),
+            ];
+            for ((target, source), before) in pairs.into_iter().zip(before) {
+                for ((now, new), old) in flat(target).into_iter().zip(flat(source)).zip(before) {
+                    near(now, 0.75 * old + 0.25 * new);
+                }
+            }
+            assert!(report.applied, "update {update}");
+        }
+    }
+
+    #[test]
     fn the_first_update_fits_the_reward_and_follows_the_critic() {
         // With equal targets and γ = 0 the goal is the reward: Σ a r = 0.75·2 + 0.25·4 = 2.5. The last
         // layer starts near 0, so the first loss is nearly 2.5².

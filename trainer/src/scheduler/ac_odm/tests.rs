@@ -77,8 +77,15 @@ fn numbers_that_are_not_finite_harm_nothing() {
         assert_eq!(decision.diagnostics["fallbacks"], 0.0);
         weights = decision.weights;
     }
-    assert_eq!(policy.replay.len(), 19);
-    for parameter in policy.learner.actor.parameters.optimized() {
+    assert_eq!(policy.learning.learner().replay.len(), 19);
+    for parameter in policy
+        .learning
+        .learner()
+        .learner
+        .actor
+        .parameters
+        .optimized()
+    {
         let _ = tch::no_grad(|| parameter.tensor.detach().fill_(f64::NAN));
     }
     let decision = policy.next(&observation(3, 40, &weights)).unwrap();

@@ -101,6 +101,20 @@ pub(super) struct UpdateReport {
     pub applied: bool,
 }
 
+/// How rewards become what critics see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RewardScale {
+    mean: f64,
+    divisor: f64,
+}
+
+impl RewardScale {
+    const NONE: Self = Self {
+        mean: 0.0,
+        divisor: 1.0,
+    };
+}
+
 /// The agent's networks and how they learn.
 pub(super) struct Agent {
     coupling: Coupling,
@@ -223,16 +237,40 @@ impl Agent {
         (read(&policy.mean_bk), read(&policy.log_deviation_bk.exp()))
     }
 
+    /// What [`Self::update`] takes off rewards and divides them by: it costs a pass over the whole replay, so once for
+    /// all updates of a step.
+    pub(super) fn reward_scale(&self, replay: &Replay) -> RewardScale {
+        if !self.normalize_rewards {
+            return RewardScale::NONE;
+        }
+        let scalar = self.coupling == Coupling::Expected;
+        let (mean, deviation) = replay.statistics(|action, rewards, take| {
+            let products = action
+                .iter()
+                .zip(rewards)
+                .map(|(a, r)| f64::from(*a) * f64::from(*r));
+            if scalar {
+                take(products.sum());
+            } else {
+                rewards.iter().for_each(|r| take(f64::from(*r)));
+            }
+        });
+        // A constant reward says nothing: leave it at 0 instead of blowing up its rounding.
+        let says_something = deviation > 1e-6 * mean.abs().max(1e-6);
+        let divisor = if says_something { deviation } else { 1.0 };
+        RewardScale { mean, divisor }
+    }
+
     /// One update of critics, actor, temperature and targets, with noise [B, K] for the actions drawn
     /// in the next states and in the states.
     pub(super) fn update(
         &mut self,
         batch: &Minibatch,
-        replay: &Replay,
+        scale: RewardScale,
         next_noise_bk: &Tensor,
         noise_bk: &Tensor,
     ) -> UpdateReport {
-        let rewards = self.coupled_rewards(batch, replay);
+        let rewards = self.coupled_rewards(batch, scale);
         let goal = no_grad(|| self.goal(batch, &rewards, next_noise_bk));
         let mut report = UpdateReport::default();
 
@@ -365,39 +403,18 @@ impl Agent {
         }
     }
 
-    /// The rewards as the critics take them: [B, K], or [B] under `expected`; normalised if configured.
-    fn coupled_rewards(&self, batch: &Minibatch, replay: &Replay) -> Tensor {
-        let scalar = self.coupling == Coupling::Expected;
-        let rewards = if scalar {
-            (&batch.rewards_bk * &batch.action_bk).sum_dim_intlist(
-                [-1i64].as_slice(),
-                false,
-                None::<Kind>,
-            )
+    /// The rewards as the critics take them: [B, K], or [B] under `expected`.
+    fn coupled_rewards(&self, batch: &Minibatch, scale: RewardScale) -> Tensor {
+        let rewards = if self.coupling == Coupling::Expected {
+            let products_bk = &batch.rewards_bk * &batch.action_bk;
+            products_bk.sum_dim_intlist([-1i64].as_slice(), false, None::<Kind>)
         } else {
             batch.rewards_bk.shallow_clone()
         };
-        if !self.normalize_rewards {
+        if scale == RewardScale::NONE {
             return rewards;
         }
-        let (mean, deviation) = replay.statistics(|action, rewards, take| {
-            let products = action
-                .iter()
-                .zip(rewards)
-                .map(|(a, r)| f64::from(*a) * f64::from(*r));
-            if scalar {
-                take(products.sum());
-            } else {
-                rewards.iter().for_each(|r| take(f64::from(*r)));
-            }
-        });
-        // A constant reward says nothing: leave it at 0 instead of blowing up its rounding.
-        let scale = if deviation > 1e-6 * mean.abs().max(1e-6) {
-            deviation
-        } else {
-            1.0
-        };
-        (rewards - mean) / scale
+        (rewards - scale.mean) / scale.divisor
     }
 
     fn per_transition(&self, value: &Tensor) -> Tensor {

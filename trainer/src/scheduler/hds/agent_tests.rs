@@ -97,7 +97,7 @@ fn goals_are_those_of_the_formulas() {
     for coupling in [Coupling::Vector, Coupling::Expected, Coupling::Factored] {
         let agent = agent(coupling, false);
         let batch = Minibatch::gather(&replay, LAYOUT, &places, Device::Cpu, Kind::Double);
-        let rewards = agent.coupled_rewards(&batch, &replay);
+        let rewards = agent.coupled_rewards(&batch, agent.reward_scale(&replay));
         let got = numbers(&agent.goal(&batch, &rewards, &noise(5.0, rows)));
         // By loops, from the networks' raw outputs.
         let policy = agent.distribution(&batch.next_features_bkf, &batch.next_globals_bg);
@@ -208,7 +208,12 @@ fn an_update_moves_critics_actor_temperature_and_targets() {
     };
     let batch = Minibatch::gather(&replay, LAYOUT, &places, Device::Cpu, Kind::Double);
     let (before, temperature) = (probe(&agent), agent.temperature());
-    let first = agent.update(&batch, &replay, &noise(1.0, 8), &noise(2.0, 8));
+    let first = agent.update(
+        &batch,
+        agent.reward_scale(&replay),
+        &noise(1.0, 8),
+        &noise(2.0, 8),
+    );
     let after = probe(&agent);
     assert!(first.applied);
     // Adam's first step is the learning rate, whatever the gradient.
@@ -228,7 +233,7 @@ fn an_update_moves_critics_actor_temperature_and_targets() {
     for i in 0..200 {
         last = agent.update(
             &batch,
-            &replay,
+            agent.reward_scale(&replay),
             &noise(f64::from(i), 8),
             &noise(2.5 * f64::from(i), 8),
         );
@@ -253,7 +258,12 @@ fn an_update_with_numbers_that_are_not_finite_changes_nothing() {
             .collect()
     };
     let before = all(&agent);
-    let report = agent.update(&batch, &replay, &(noise(1.0, 4) * f64::NAN), &noise(2.0, 4));
+    let report = agent.update(
+        &batch,
+        agent.reward_scale(&replay),
+        &(noise(1.0, 4) * f64::NAN),
+        &noise(2.0, 4),
+    );
     assert!(!report.applied);
     assert_eq!(all(&agent), before);
 }
@@ -293,7 +303,7 @@ fn the_temperature_settles_at_a_target_that_can_be_met_and_not_at_the_papers() {
         };
         let (mut temperatures, mut entropy) = (Vec::new(), 0.0);
         for _ in 0..600 {
-            let report = agent.update(&batch, &replay, &noise(), &noise());
+            let report = agent.update(&batch, agent.reward_scale(&replay), &noise(), &noise());
             entropy = 0.95 * entropy + 0.05 * report.entropy;
             temperatures.push(agent.temperature());
         }
