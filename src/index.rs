@@ -12,12 +12,14 @@
 //! order, each closed by the end-of-document id and never cut by a shard; all numbers of tokens,
 //! documents and bytes are 64-bit. Leaves writing to the indexer and mapping to the loader.
 
+mod address;
 mod checksum;
 mod documents;
 mod error;
 mod layout;
 mod manifest;
 
+pub use address::remote_url;
 pub use checksum::{Checksum, ChecksumReader, ChecksumWriter, checksum_file};
 pub use documents::{BATCH_ROWS, runtime_schema, table_schema};
 pub use error::IndexError;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::domain::DomainSet;
+use crate::durable::open_regular;
 use crate::live::VersionedMixture;
 use crate::mixture::{Mixture, MixtureError};
 
@@ -270,7 +271,7 @@ impl WeightLogReader {
     /// # Errors
     /// If there is no such file, or its first line is no header of a known version.
     pub fn open(path: &Path) -> Result<Self, WeightLogError> {
-        let file = File::open(path).map_err(|e| io_error(path, e))?;
+        let file = open_regular(path).map_err(|e| io_error(path, e))?;
         let mut input = BufReader::new(file);
         let mut text = String::new();
         let read = input.read_line(&mut text).map_err(|e| io_error(path, e))?;

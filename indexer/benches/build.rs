@@ -296,9 +296,35 @@ fn builds(corpus: &Corpus) {
                 run.processor_seconds,
                 run.peak_memory
             );
+            if threads == 2 {
+                let apart = best_apart(corpus, times, scratch.path());
+                println!(
+                    "| {times} × minipile, twice side by side | 1 each | {apart:.1} | | {:.2} | | |",
+                    apart / one
+                );
+            }
         }
     }
-    println!();
+    println!(
+        "\nTwo builds that share nothing but the machine, side by side, show how far its second core goes.\n"
+    );
+}
+
+/// MB of text per second of two builds of one thread at the same time, best of three: what the machine itself scales to.
+fn best_apart(corpus: &Corpus, times: usize, scratch: &Path) -> f64 {
+    let inputs = copies(corpus, times, scratch);
+    let both = (0..RUNS).map(|_| {
+        let [first, second] = std::thread::scope(|scope| {
+            let names = ["index-a", "index-b"];
+            let builds = names.map(|name| {
+                let (target, inputs) = (scratch.join(name), &inputs);
+                scope.spawn(move || build(inputs, &corpus.tokenizer, 1, &target))
+            });
+            builds.map(|build| build.join().unwrap())
+        });
+        first.megabytes_per_second + second.megabytes_per_second
+    });
+    both.fold(0.0, f64::max)
 }
 
 /// The corpus several times over, by hard links or copies under other names.

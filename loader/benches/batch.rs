@@ -120,13 +120,26 @@ fn main() {
     group.finish();
     criterion.final_summary();
 
-    // In turn, batch by batch: the same windows in the same order, but never soon after each other.
+    in_turns("read-ahead as by default", &mut loader, &live, &mut plain);
+    let still = LoaderConfig {
+        read_ahead_batches: 0,
+        ..loader.config().clone()
+    };
+    let mut loader = Loader::new(index, live.clone(), still).expect("fits");
+    in_turns("no read-ahead", &mut loader, &live, &mut plain);
+}
+
+/// Both sides in turn, batch by batch: the same windows in the same order, but never soon after each other.
+fn in_turns(name: &str, loader: &mut Loader, live: &LiveWeights, plain: &mut PlainCopy) {
     let rounds = 4000;
+    let (index, state) = (loader.index().clone(), loader.state());
     let mut twin =
-        Loader::resume(index, live, loader.config().clone(), &loader.state()).expect("fits");
+        Loader::resume(index, live.clone(), loader.config().clone(), &state).expect("fits");
     let at: Vec<_> = (0..rounds)
         .map(|_| places(&twin.next_batch().expect("a good index")))
         .collect();
+    drop(twin);
+    let mut batch = loader.next_batch().expect("a good index");
     let (mut ours, mut theirs) = (vec![], vec![]);
     for round in 0..rounds {
         let start = Instant::now();
@@ -136,19 +149,22 @@ fn main() {
         plain.copy(&at[(round + rounds / 2) % rounds]);
         theirs.push(start.elapsed());
     }
-    ours.sort_unstable();
-    theirs.sort_unstable();
-    let rate = |d: Duration| (BATCH * LENGTH) as f64 / d.as_secs_f64() / 1e6;
-    let (a, b) = (ours[ours.len() / 2], theirs[theirs.len() / 2]);
-    println!("next_batch_into  median {a:?} = {:.0} M tokens/s", rate(a));
-    println!("plain copy       median {b:?} = {:.0} M tokens/s", rate(b));
+    println!("{name}:");
+    let ours = summary("next_batch_into", ours);
+    let theirs = summary("plain copy", theirs);
+    println!("  ratio            {:.2} of the plain copy", theirs / ours);
+}
+
+/// Prints the median and the tail; returns the median in seconds.
+fn summary(name: &str, mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    let (median, tail) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let seconds = median.as_secs_f64();
     println!(
-        "ratio            {:.2} of the plain copy",
-        b.as_secs_f64() / a.as_secs_f64()
+        "  {name:<16} median {:.1} us = {:.0} M tokens/s, p99 {:.2} x the median",
+        seconds * 1e6,
+        (BATCH * LENGTH) as f64 / seconds / 1e6,
+        tail.as_secs_f64() / seconds
     );
-    let tail = ours[ours.len() * 99 / 100];
-    println!(
-        "p99 of a batch   {tail:?} = {:.2} x the median",
-        tail.as_secs_f64() / a.as_secs_f64()
-    );
+    seconds
 }

@@ -42,17 +42,23 @@ impl<'a> DocumentSearch<'a> {
     ///
     /// # Errors
     /// If the table is damaged.
+    #[inline(always)] // built where it is kept: a move costs as much as a look
     pub(crate) fn new(table: &'a DocumentTable, token: u64) -> Result<Self, IndexError> {
         let tokens = table.tokens();
+        let token = token.clamp(tokens.start, tokens.end.saturating_sub(1));
+        let (rows, planned) = (table.rows(), table.likely_row(token));
+        let batch = table.batch_of(planned)?;
+        batch.prefetch_offset(planned);
         Ok(Self {
-            batch: table.batch_of(0)?,
-            token: token.clamp(tokens.start, tokens.end.saturating_sub(1)),
+            batch,
+            token,
             low: 0,
             low_offset: tokens.start,
-            high: table.rows(),
+            high: rows,
             high_offset: tokens.end,
             looks: 0,
-            planned: None,
+            // Row 0 is known.
+            planned: (planned > 0).then_some(planned),
         })
     }
 

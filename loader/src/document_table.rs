@@ -62,9 +62,7 @@ impl DocumentTable {
     /// token's document is if documents are of even length.
     pub(crate) fn announce(&self, token: u64) {
         let bytes = self.file.bytes();
-        let Range { start, end } = self.tokens;
-        let part = token.saturating_sub(start) as f64 / (end - start).max(1) as f64;
-        let row = ((part * self.rows as f64) as u64).min(self.rows.saturating_sub(1));
+        let row = self.likely_row(token);
         let (batch, inside) = (row / BATCH_ROWS as u64, row % BATCH_ROWS as u64);
         let first_row = batch * BATCH_ROWS as u64;
         let rows = (self.rows - first_row).min(BATCH_ROWS as u64);
@@ -76,6 +74,14 @@ impl DocumentTable {
             let until = at.saturating_add(AROUND_BYTES).min(bytes);
             self.file.will_need(at.saturating_sub(AROUND_BYTES)..until);
         }
+    }
+
+    /// The row that a token is in if documents are of even length.
+    #[inline]
+    pub(crate) fn likely_row(&self, token: u64) -> u64 {
+        let Range { start, end } = self.tokens;
+        let part = token.saturating_sub(start) as f64 / end.saturating_sub(start).max(1) as f64;
+        ((part * self.rows as f64) as u64).min(self.rows.saturating_sub(1))
     }
 
     /// The shard's tokens in its split's stream.
@@ -92,6 +98,7 @@ impl DocumentTable {
     ///
     /// # Errors
     /// If there is no such row, or the table is damaged.
+    #[inline]
     pub(crate) fn batch_of(&self, row: u64) -> Result<DocumentBatch<'_>, IndexError> {
         let cells = match self.batches.get() {
             Some(cells) => cells,
@@ -287,6 +294,7 @@ struct ReadValues<'a> {
 }
 
 impl<'a, const N: usize> Values<'a, N> {
+    #[inline]
     fn new(file: &'a SourceFile, bytes: &Range<u64>) -> Result<Self, IndexError> {
         Ok(match file.mapped()? {
             Some(content) => {

@@ -103,20 +103,8 @@ impl EvaluationSequences {
     /// # Errors
     /// If there is no such sequence, `out` has another length, or the index is damaged.
     pub fn read(&self, place: usize, out: &mut [i64]) -> Result<(), LoaderError> {
-        let window = self.window(place).ok_or_else(|| LoaderError::Config {
-            field: "place",
-            reason: format!("sequence {place} of {}", self.len()),
-        })?;
-        if out.len() != self.sequence_length + 1 {
-            return Err(LoaderError::Config {
-                field: "out",
-                reason: format!(
-                    "{} places for {} + 1 tokens",
-                    out.len(),
-                    self.sequence_length
-                ),
-            });
-        }
+        let window = self.expect(place)?;
+        self.check_places(out.len(), self.sequence_length + 1)?;
         let stream = self.index.split(self.domain, self.split);
         let (length, width) = (self.sequence_length as u64, out.len() as u64);
         if self.index.is_remote() {
@@ -128,6 +116,43 @@ impl EvaluationSequences {
             }
         }
         stream.read(window * length, TokensMut::I64(out))
+    }
+}
+
+impl EvaluationSequences {
+    /// Puts into `out` [L] which document each of the first L tokens of sequence `place` is in, counted from 0.
+    ///
+    /// # Errors
+    /// If there is no such sequence, `out` has another length, or the index is damaged.
+    pub fn documents(&self, place: usize, out: &mut [i64]) -> Result<(), LoaderError> {
+        let (window, length) = (self.expect(place)?, self.sequence_length);
+        self.check_places(out.len(), length)?;
+        let stream = self.index.split(self.domain, self.split);
+        let mut spans = Vec::new();
+        // LoaderConfig::check keeps L + 1 below 2^31.
+        stream.spans(window * length as u64, length as u32, &mut spans)?;
+        for (number, span) in (0..).zip(spans) {
+            let inputs = span.start as usize..(span.start + span.length) as usize;
+            out[inputs].fill(number);
+        }
+        Ok(())
+    }
+
+    fn expect(&self, place: usize) -> Result<u64, LoaderError> {
+        self.window(place).ok_or_else(|| LoaderError::Config {
+            field: "place",
+            reason: format!("sequence {place} of {}", self.len()),
+        })
+    }
+
+    fn check_places(&self, got: usize, want: usize) -> Result<(), LoaderError> {
+        if got == want {
+            return Ok(());
+        }
+        Err(LoaderError::Config {
+            field: "out",
+            reason: format!("{got} places for {want} tokens"),
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use hds::{DomainId, DomainSet};
 use crate::config::LoaderConfig;
 use crate::error::LoaderError;
 use crate::place::Place;
-use crate::remote_options::{RemoteOptions, is_remote};
+use crate::remote_options::{CacheTroubles, RemoteOptions, is_remote};
 use crate::source_file::Access;
 use crate::token_stream::TokenStream;
 
@@ -124,6 +124,31 @@ impl Index {
     /// Whether reading may wait for a server.
     pub(crate) fn is_remote(&self) -> bool {
         !matches!(self.inner.place, Place::Folder(..))
+    }
+
+    /// Checks that a loader of this configuration can read from here, whatever its weights are.
+    ///
+    /// # Errors
+    /// The first value that is out of its range, or does not fit this index or its cache, by name.
+    pub fn check(&self, config: &LoaderConfig) -> Result<(), LoaderError> {
+        config.check()?;
+        let vocabulary = self.inner.manifest.tokenizer.vocabulary;
+        if let Some(token) = config.padding_token.filter(|&token| token >= vocabulary) {
+            return Err(LoaderError::Config {
+                field: "padding_token",
+                reason: format!("is {token}, not below the vocabulary of {vocabulary}"),
+            });
+        }
+        self.check_cache(config)
+    }
+
+    /// What the cache of a remote index went through in this process; nothing where the index is in a folder.
+    pub fn cache_troubles(&self) -> CacheTroubles {
+        #[cfg(feature = "remote")]
+        if let Place::Remote(remote) = &self.inner.place {
+            return remote.troubles();
+        }
+        CacheTroubles::default()
     }
 
     /// Refuses a cache that cannot hold what one batch reads at worst: each row two pieces of tokens at least, and

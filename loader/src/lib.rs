@@ -79,7 +79,7 @@ pub use index::Index;
 pub use loader::Loader;
 #[cfg(feature = "remote")]
 pub use remote::give_up_when;
-pub use remote_options::{ByteSize, Fetch, RemoteOptions, is_remote};
+pub use remote_options::{ByteSize, CacheTroubles, Fetch, RemoteOptions, is_remote};
 pub use source_file::Access;
 pub use state::LoaderState;
 pub use token_stream::TokenStream;

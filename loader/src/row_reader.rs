@@ -66,18 +66,21 @@ pub(crate) fn read_rows(
     if index.is_remote() && config.packing == Packing::Windows {
         announce(index, config, order, batch);
     }
+    // All at once: a permutation is a long chain of dependent steps, and the processor works on several side by side.
+    for sample in &mut batch.samples {
+        let place = order.place(sample.domain, sample.count).ok_or_else(|| {
+            let stream = index.split(sample.domain, Split::Train);
+            stream.outside(0, width as u64)
+        })?;
+        (sample.epoch, sample.window) = (place.epoch, place.window);
+    }
     let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
     for turn in 0..batch.samples.len() + COPY {
-        if let Some(sample) = batch.samples.get_mut(turn - FETCH) {
+        if let Some(sample) = batch.samples.get(turn - FETCH) {
             let stream = index.split(sample.domain, Split::Train);
-            let place = order
-                .place(sample.domain, sample.count)
-                .ok_or_else(|| stream.outside(0, width as u64))?;
-            (sample.epoch, sample.window) = (place.epoch, place.window);
-            let range = stream.sample(config.packing, length, place.window)?;
+            let range = stream.sample(config.packing, length, sample.window)?;
             range.prefetch()?;
-            let mut search = range.search()?;
-            search.look()?;
+            let search = range.search()?;
             rows.push(Row { range, search });
         }
         for stage in SEARCH {

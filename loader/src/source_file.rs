@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use hds::durable::open_regular;
 use hds::index::IndexError;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
@@ -169,7 +170,7 @@ impl SourceFile {
         scratch.resize(end - start, 0);
         match file {
             Some(file) => read_at(file, scratch, range.start),
-            None => File::open(&self.path).and_then(|f| read_at(&f, scratch, range.start)),
+            None => open_regular(&self.path).and_then(|f| read_at(&f, scratch, range.start)),
         }
         .map_err(|e| self.read_error(e))?;
         Ok(scratch)
@@ -246,7 +247,7 @@ impl SourceFile {
 
     #[cold]
     fn open(&self) -> Result<&Opened, IndexError> {
-        let file = File::open(&self.path).map_err(|e| io_error("open", &self.path, e))?;
+        let file = open_regular(&self.path).map_err(|e| io_error("open", &self.path, e))?;
         let metadata = file
             .metadata()
             .map_err(|e| io_error("read the size of", &self.path, e))?;

@@ -363,6 +363,7 @@ impl<'a> StreamRange<'a> {
     ///
     /// # Errors
     /// If the document table is damaged.
+    #[inline(always)] // as the search itself
     pub(crate) fn search(&self) -> Result<DocumentSearch<'a>, LoaderError> {
         match self.shards.first() {
             Some(shard) => Ok(DocumentSearch::new(&shard.table, self.from)?),

@@ -9,10 +9,11 @@ The stream of sequences is a function of index, seed and weights alone: not of r
 ``dataset.state_dict()`` is a few numbers that any number of ranks and workers can go on from.
 """
 
-from ._native import DomainEnded, HdsError, WeightsWriter, __version__
+from ._native import DomainEnded, HdsError, __version__
 from .agent import Agent, AgentError, Observation
 from .batch import Batch
 from .dataset import StreamingDataset
+from .writer import WeightsWriter
 
 __all__ = [
     "Agent",

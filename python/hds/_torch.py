@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from . import arguments
+
 try:
     import torch
     import torch.utils.data
@@ -23,12 +25,23 @@ def worker() -> tuple[int, int] | None:
 
 def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and world size: as given, else torch.distributed's, else what torchrun set, else 0 of 1."""
+    rank = arguments.maybe_whole("rank", rank)
+    world_size = arguments.maybe_whole("world_size", world_size, least=1)
     if (rank is None) != (world_size is None):
         raise ValueError("give both rank and world_size, or neither")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return 0, 1
+    if rank is None and torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    elif rank is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        rank, world_size = _environment("RANK"), _environment("WORLD_SIZE")
+    if rank is None or world_size is None:
+        return 0, 1
+    if rank >= world_size:
+        raise ValueError(f"rank: {rank}, must be below world_size {world_size}")
+    return rank, world_size
+
+
+def _environment(name: str) -> int:
+    text = os.environ[name]
+    if not text.isdecimal():
+        raise ValueError(f"the environment's {name} is {text!r}, no whole number; give rank and world_size")
+    return int(text)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import arguments
+
 __all__ = ["Agent", "AgentError", "Observation"]
 
 PROTOCOL = 1
@@ -103,45 +105,50 @@ class Agent:
         """
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if isinstance(domains, str) or not all(isinstance(name, str) for name in domains):
+            raise TypeError(f"domains: {arguments.shown(domains)}, must be a list of names")
         self.domains = list(domains)
-        kind, _, where = place.partition(":")
-        if kind == "unix":
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.connect(where)
-        elif kind == "tcp":
-            address, _, port = where.rpartition(":")
-            self._socket = socket.create_connection((address.strip("[]"), int(port)))
-        else:
-            raise ValueError(f"place is {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")
-        self._lines = self._socket.makefile("r", encoding="utf-8", newline="\n")
-        if token is not None:
-            self._ask({"type": "hello", "token": token})
         facts: dict[str, Any] = {
             "domains": self.domains,
             "base_weights": self._vector("base_weights", base_weights),
             "natural_tokens": None if natural_tokens is None else [int(n) for n in natural_tokens],
-            "total_steps": total_steps,
-            "sequence_length": sequence_length,
-            "layers": layers,
-            "model_parameters": model_parameters,
-            "seed": seed,
+            "total_steps": arguments.whole("total_steps", total_steps, least=1),
+            "sequence_length": arguments.whole("sequence_length", sequence_length, least=1),
+            "layers": arguments.whole("layers", layers, least=0),
+            "model_parameters": arguments.whole("model_parameters", model_parameters, least=0),
+            "seed": arguments.whole("seed", seed, least=0),
             "target": self._vector("target", target),
         }
         if scheduler is not None:
             facts["scheduler"] = dict(scheduler)
         if reward is not None:
             facts["reward"] = dict(reward)
-        opened = self._ask(
-            {
-                "type": "open",
-                "protocol": PROTOCOL,
-                "run": run,
-                "start": start,
-                "at_step": at_step,
-                "checkpoint_interval_steps": checkpoint_interval_steps,
-                "facts": facts,
-            }
-        )
+        opening = {
+            "type": "open",
+            "protocol": PROTOCOL,
+            "run": run,
+            "start": arguments.word("start", start, ("new", "resume", "any")),
+            "at_step": arguments.maybe_whole("at_step", at_step),
+            "checkpoint_interval_steps": arguments.whole("checkpoint_interval_steps", checkpoint_interval_steps),
+            "facts": facts,
+        }
+        if not isinstance(place, str):
+            raise TypeError(f"place: {arguments.shown(place)}, must be unix:PATH or tcp:ADDRESS:PORT")
+        kind, _, where = place.partition(":")
+        if kind == "unix":
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.connect(where)
+        elif kind == "tcp":
+            address, _, port = where.rpartition(":")
+            if not port.isdecimal():
+                raise ValueError(f"place: {place!r} ends with no port; tcp:ADDRESS:PORT is wanted")
+            self._socket = socket.create_connection((address.strip("[]"), int(port)))
+        else:
+            raise ValueError(f"place: {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")
+        self._lines = self._socket.makefile("r", encoding="utf-8", newline="\n")
+        if token is not None:
+            self._ask({"type": "hello", "token": token})
+        opened = self._ask(opening)
         self.policy: str = opened["policy"]
         self.next_step: int = opened["step"]
         self.weights: list[float] = opened["weights"]

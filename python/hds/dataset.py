@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _native, _torch
+from . import _native, _torch, arguments
 from ._torch import torch
 from .batch import DATASETS, Batch
 
@@ -27,6 +27,8 @@ DEFAULT_KEYS = (
 )
 #: Numbers of a batch that may be among ``keys``.
 FACTS = ("step", "weights_version")
+#: Everything that ``keys`` may name.
+ALL_KEYS = (*DEFAULT_KEYS, "sample_ids", *FACTS)
 
 
 class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
@@ -47,8 +49,8 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     draws: "independent", or "stratified" (counts of a batch within one of B * weight).
     minimum_per_domain: least sequences of each domain with weight in every batch.
     order: "permutation" (every window once an epoch), or "independent" (drawn with replacement).
-    domain_end: "restart" in another order, "stop" with DomainEnded, or a number of epochs after which a domain's
-        weight goes to the others (``batch.ended`` says which).
+    domain_end: "restart" in another order, "stop" with DomainEnded (which says how to go on), or a number of epochs
+        after which a domain's weight goes to the others (``batch.ended`` says which).
     packing: "windows" of L + 1 tokens across documents, or "documents", one a sequence, padded with
         ``padding_token`` (the end-of-document id where not given).
     labels: "next", the token after each input (plain cross-entropy, Megatron), or "same" as the inputs, for models that
@@ -100,57 +102,65 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         output: str = "auto",
     ) -> None:
         super().__init__()
-        if output not in ("auto", "torch", "numpy"):
-            raise ValueError(f'output: {output!r} is neither "auto", "torch" nor "numpy"')
+        output = arguments.word("output", output, ("auto", "torch", "numpy"))
         if output == "torch" and torch is None:
             raise ValueError('output: "torch" is not installed')
-        if length is not None and length < 1:
-            raise ValueError(f"length: {length} batches, must be at least 1")
+        self.length = arguments.maybe_whole("length", length, least=1, most=arguments.I64)
         if weights_file is not None and replay is not None:
             raise ValueError("weights come from weights_file or from replay, not from both")
-        rank, world_size = _torch.place(rank, world_size)
-        capped = isinstance(domain_end, int)
+        batch_size = arguments.whole("batch_size", batch_size, least=1)
+        self.rank, self.world_size = _torch.place(rank, world_size)
+        if self.world_size > batch_size:
+            raise ValueError(
+                f"batch_size: {batch_size} sequences for world_size {self.world_size} ranks; it is the global batch, of "
+                "which each needs one at least"
+            )
+        domain_end, cap = _domain_end(domain_end)
         self._arguments: dict[str, Any] = {
-            "index": os.fspath(index),
-            "sequence_length": seq_len,
+            "index": arguments.path("index", index),
+            "sequence_length": arguments.whole("seq_len", seq_len, least=1),
             "batch_size": batch_size,
-            "seed": seed,
-            "rank": rank,
-            "world_size": world_size,
-            "draws": draws,
-            "minimum_per_domain": minimum_per_domain,
-            "order": order,
-            "domain_end": "restart" if capped else domain_end,
-            "cap": domain_end if capped else None,
-            "packing": packing,
-            "padding_token": padding_token,
-            "read_ahead_batches": read_ahead,
-            "access_by": access,
-            "cache": None if cache_dir is None else os.fspath(cache_dir),
-            "cache_limit": str(cache_limit),
-            "cache_piece": str(cache_piece),
-            "fetch": fetch,
+            "seed": arguments.whole("seed", seed),
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "draws": arguments.word("draws", draws, ("independent", "stratified")),
+            "minimum_per_domain": arguments.whole("minimum_per_domain", minimum_per_domain, most=arguments.U32),
+            "order": arguments.word("order", order, ("permutation", "independent")),
+            "domain_end": domain_end,
+            "cap": cap,
+            "packing": arguments.word("packing", packing, ("windows", "documents")),
+            "padding_token": arguments.maybe_whole("padding_token", padding_token, most=arguments.U32),
+            "read_ahead_batches": arguments.whole("read_ahead", read_ahead, most=1024),
+            "access_by": arguments.word("access", access, ("map", "read")),
+            "cache": arguments.maybe_path("cache_dir", cache_dir),
+            "cache_limit": arguments.size("cache_limit", cache_limit),
+            "cache_piece": arguments.size("cache_piece", cache_piece),
+            "fetch": arguments.word("fetch", fetch, ("pieces", "files")),
         }
-        keys = DEFAULT_KEYS + FACTS if keys is None else tuple(keys)
-        self._facts = tuple(key for key in keys if key in FACTS)
+        wanted = arguments.names("keys", DEFAULT_KEYS + FACTS if keys is None else keys, ALL_KEYS)
+        self._facts = tuple(key for key in wanted if key in FACTS)
         self._stream_options: dict[str, Any] = {
-            "keys": [key for key in keys if key not in FACTS],
-            "labels": labels,
-            "ignore_index": ignore_index,
-            "mask_boundaries": mask_boundaries,
-            "reset_position_ids": reset_position_ids,
+            "keys": [key for key in wanted if key not in FACTS],
+            "labels": arguments.word("labels", labels, ("next", "same")),
+            "ignore_index": arguments.whole("ignore_index", ignore_index, -arguments.I64, arguments.I64),
+            "mask_boundaries": arguments.flag("mask_boundaries", mask_boundaries),
+            "reset_position_ids": arguments.flag("reset_position_ids", reset_position_ids),
         }
         self._tensors = torch is not None and output != "numpy"
-        self.length = length
-        self.rank, self.world_size = rank, world_size
-        self._weights_file = None if weights_file is None else os.fspath(weights_file)
-        self._replay = None if replay is None else os.fspath(replay)
-        self._weight_log = None if weight_log is None else os.fspath(weight_log)
+        self._weights_file = arguments.maybe_path("weights_file", weights_file)
+        self._replay = arguments.maybe_path("replay", replay)
+        self._weight_log = arguments.maybe_path("weight_log", weight_log)
+        if self._weight_log is not None:
+            _check_log(self._weight_log)
         self._core = _native.Core(**self._arguments)
         self._running: Any = None
-        self._generation = 0
+        #: Counts states that were loaded, and iterations that were begun: those before are over.
+        self._generation = self._iteration = 0
+        #: Whether the next iteration is the one that hds.DataLoader began.
+        self._lent = False
         self._token = ""
-        self._begin_at(0, 1, None if self._is_foreign() else self._numbers(weights))
+        numbers = None if self._is_foreign() and isinstance(weights, str) else self._numbers(weights)
+        self._begin_at(0, 1, None if self._is_foreign() else numbers)
 
     # Weights
 
@@ -182,24 +192,9 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     def _numbers(self, weights: Any) -> list[float]:
         names = self.domains
         if isinstance(weights, str):
-            if weights == "natural":
-                return self._core.natural_weights()
-            if weights == "uniform":
-                return [1.0 / len(names)] * len(names)
-            raise ValueError(f'weights: {weights!r} is neither "natural" nor "uniform"')
-        if isinstance(weights, Mapping):
-            unknown = [name for name in weights if name not in names]
-            missing = [name for name in names if name not in weights]
-            if unknown or missing:
-                raise ValueError(
-                    f"weights: no domain is named {unknown}; there are {names}"
-                    if unknown
-                    else f"weights: nothing for {missing}; give 0 to what is not to be drawn"
-                )
-            weights = [weights[name] for name in names]
-        if hasattr(weights, "tolist"):
-            weights = weights.tolist()
-        return [float(weight) for weight in weights]
+            arguments.word("weights", weights, ("natural", "uniform"))
+            return self._core.natural_weights() if weights == "natural" else [1.0 / len(names)] * len(names)
+        return arguments.weights(weights, names)
 
     # State
 
@@ -209,6 +204,7 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         step: number of batches that were trained on since the run began. Needed where something reads
         ahead of the training loop: a plain torch ``DataLoader`` with workers, accelerate, Lightning.
         """
+        step = arguments.maybe_whole("step", step, most=arguments.I64)
         if step is None:
             step = self._where()
             if step != self._position and not self._at_end(step):
@@ -223,8 +219,15 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
 
         A state of another index, seed or sequence length is refused with the reason.
         """
-        text = state if isinstance(state, str) else json.dumps(dict(state))
-        step, version, weights = self._core.restore(text)
+        if not isinstance(state, (str, Mapping)):
+            raise TypeError(
+                f"state: {arguments.shown(state)}, must be what state_dict() gave: a dict, or its JSON as a str"
+            )
+        try:
+            text = state if isinstance(state, str) else json.dumps(dict(state))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"state: this is no state of a dataset, whose values are plain: {error}") from None
+        step, version, weights = self._core.restore(text, not self._is_foreign())
         self._begin_at(step, version, None if self._is_foreign() else weights)
 
     @property
@@ -255,6 +258,12 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         return self._core.vocabulary
 
     @property
+    def cache_troubles(self) -> dict[str, int]:
+        """What the cache of an index behind a URL went through in this process, each mended by fetching again: files
+        that were ``damaged``, times the disk was full (``disk_full``), pieces that could not be kept (``not_kept``)."""
+        return self._core.cache_troubles
+
+    @property
     def rows(self) -> int:
         """Sequences of each batch that this rank reads."""
         return self._core.rows
@@ -273,19 +282,40 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         return self._run_as_worker(*worker)
 
     def _run(self) -> Iterator[Batch]:
+        now = self._begin_iteration()
         begin = self._where()
         self._position = begin
-        generation = self._generation
         stream = self._stream(begin, 0, 1)
         while True:
-            if generation != self._generation:
-                raise RuntimeError("a state was loaded since this iteration began; begin another")
+            self._check_iteration(now)
             batch = self._make(stream.next())
             if batch is None:
                 return
             if not self._counting:  # else hds.DataLoader counts what it hands over
                 self._taken()
             yield batch
+
+    def _begin_iteration(self) -> tuple[int, int]:
+        """Ends the iterations before, but for hds.DataLoader's where this one is its own."""
+        if not self._lent:
+            self._iteration += 1
+            if self._counting:
+                # It was left open: its workers wait for batches that are this iteration's now.
+                self._core.stop_readers()
+                self._core.set_horizon(None)
+                self._counting = False
+        self._lent = False
+        return self._generation, self._iteration
+
+    def _check_iteration(self, begun: tuple[int, int]) -> None:
+        generation, iteration = begun
+        if generation != self._generation:
+            raise RuntimeError("a state was loaded since this iteration began; begin another")
+        if iteration != self._iteration:
+            raise RuntimeError(
+                "another iteration of this dataset was begun, which goes on where this one stood: a dataset is one "
+                "stream. Iterate over one at a time, or make a StreamingDataset for each"
+            )
 
     def _run_as_worker(self, worker: int, workers: int) -> Iterator[Batch]:
         if self._weight_log is not None and not self._counted:
@@ -404,11 +434,35 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         self.__dict__.update(state)
         self._running = None
         self._core = _native.Core(**self._arguments)
-        self._position = self._core.restore(text)[0]
+        self._position = self._core.restore(text, False)[0]
         if self._replay is not None:
             self._core.replay(self._replay)
         else:
             self._core.read_from(self._weights_file or self._control)
+
+
+def _domain_end(value: Any) -> tuple[str, int | None]:
+    """What happens at a domain's end, and the number of epochs until then where that is it."""
+    words = '"restart", "stop" or a whole number of epochs, at least 1'
+    if isinstance(value, str):
+        if value not in ("restart", "stop"):
+            raise ValueError(f"domain_end: {value!r}, must be {words}")
+        return value, None
+    try:
+        return "restart", arguments.whole("domain_end", value, least=1)
+    except TypeError:
+        raise TypeError(f"domain_end: {arguments.shown(value)}, must be {words}") from None
+    except ValueError:
+        raise ValueError(f"domain_end: {value}, must be {words}") from None
+
+
+def _check_log(path: str) -> None:
+    """Whether a log can be written there; the first batch does it."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"weight_log: {path} is no regular file")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"weight_log: there is no folder {folder}")
 
 
 def _remove(path: str, process: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
+from . import arguments as check
 from .batch import Batch, Carried, Collated
 from .dataset import StreamingDataset
 
@@ -34,24 +35,27 @@ class DataLoader(torch.utils.data.DataLoader):
             raise ValueError("batch_size: the dataset has it, and yields whole batches")
         if arguments.get("persistent_workers"):
             raise ValueError("persistent_workers: workers begin where the training loop stands, so not here")
-        if weights_lag is not None and weights_lag < 0:
-            raise ValueError(f"weights_lag: {weights_lag}, must not be negative")
+        num_workers = check.whole("num_workers", num_workers, most=check.U32)
+        weights_lag = check.maybe_whole("weights_lag", weights_lag, most=check.U32)
         if arguments.get("collate_fn") is not None:
+            if not callable(arguments["collate_fn"]):
+                raise TypeError(f"collate_fn: {check.shown(arguments['collate_fn'])} cannot be called")
             arguments["collate_fn"] = Collated(arguments["collate_fn"])
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **arguments)
         self.weights_lag = weights_lag
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         dataset: StreamingDataset = self.dataset
+        dataset._lent = False
+        now = dataset._begin_iteration()
         dataset._position = dataset._where()
         dataset._counted = dataset._counting = True
-        generation = dataset._generation
+        dataset._lent = self.num_workers == 0
         self._allow()
         batches: Any = super().__iter__()
         try:
             while True:
-                if generation != dataset._generation:
-                    raise RuntimeError("a state was loaded since this iteration began; begin another")
+                dataset._check_iteration(now)
                 try:
                     batch = next(batches)
                     if isinstance(batch, Carried):
@@ -63,10 +67,13 @@ class DataLoader(torch.utils.data.DataLoader):
                 self._allow()
         finally:
             # Workers end before the horizon opens, so that none draws a batch that nobody takes.
-            dataset._core.stop_readers()
+            is_last = now == (dataset._generation, dataset._iteration)
+            if is_last:
+                dataset._core.stop_readers()
             del batches
-            dataset._counting = False
-            dataset._core.set_horizon(None)
+            if is_last:
+                dataset._counting = dataset._lent = False
+                dataset._core.set_horizon(None)
 
     def _allow(self) -> None:
         dataset: StreamingDataset = self.dataset

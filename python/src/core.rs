@@ -4,6 +4,7 @@
 //! Always holds: weights that reach the source can be drawn from; a state that is taken up is of this index,
 //! seed and sequence length, or refused with what differs.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -89,6 +90,7 @@ impl Core {
         let remote = remote(cache, cache_limit, cache_piece, fetch)?;
         let index = py.detach(|| Index::open_from(&index, access, &remote));
         let index = index.map_err(index_error)?;
+        index.check(&config).map_err(loader_error)?;
         let samples = vec![0; index.domains().len()];
         Ok(Self {
             index,
@@ -191,7 +193,13 @@ impl Core {
             0 => 0.0,
             _ => stream.tokens() as f64,
         });
-        let mixture = Mixture::normalized(tokens.collect(), self.index.domains());
+        let tokens: Vec<f64> = tokens.collect();
+        if tokens.iter().all(|tokens| *tokens == 0.0) {
+            return Err(PyValueError::new_err(format!(
+                "seq_len: no domain has a sequence of {length} + 1 training tokens; give a smaller one"
+            )));
+        }
+        let mixture = Mixture::normalized(tokens, self.index.domains());
         Ok(mixture.map_err(value_error)?.weights().to_vec())
     }
 
@@ -201,13 +209,18 @@ impl Core {
         serde_json::to_string(&state).map_err(value_error)
     }
 
-    /// Checks a state, and takes up its counts; returns step, version and weights.
-    fn restore(&self, text: &str) -> PyResult<(u64, u64, Vec<f64>)> {
-        let state: LoaderState = serde_json::from_str(text)
-            .map_err(|e| PyValueError::new_err(format!("this is no state of a dataset: {e}")))?;
+    /// Checks a state, and takes up its counts; returns step, version and weights, which are to be drawn from where
+    /// `with_weights` says so.
+    fn restore(&self, text: &str, with_weights: bool) -> PyResult<(u64, u64, Vec<f64>)> {
+        let state: LoaderState = serde_json::from_str(text).map_err(|e| {
+            PyValueError::new_err(format!("state: this is no state of a dataset: {e}"))
+        })?;
         state
             .check(&self.index, &self.config)
             .map_err(loader_error)?;
+        if with_weights {
+            self.mixture(state.weights.clone())?;
+        }
         *self.history() = History::at(state.step, state.samples);
         Ok((state.step, state.weights_version, state.weights))
     }
@@ -294,6 +307,17 @@ impl Core {
             log.flush().map_err(log_error)?;
         }
         Ok(())
+    }
+
+    /// What the cache of a remote index went through in this process.
+    #[getter]
+    fn cache_troubles(&self) -> HashMap<&'static str, u64> {
+        let troubles = self.index.cache_troubles();
+        HashMap::from([
+            ("damaged", troubles.damaged),
+            ("disk_full", troubles.disk_full),
+            ("not_kept", troubles.not_kept),
+        ])
     }
 
     /// Number of sequences of the whole batch that are read here.

@@ -41,20 +41,46 @@ pub(crate) fn index_error(error: IndexError) -> PyErr {
     }
 }
 
+/// How to go on after a domain's end: the weights of the batch are settled, so that only a state takes it up anew.
+const GO_ON: &str = "To go on with this batch, dataset.load_state_dict(dataset.state_dict()), and before another iteration \
+                     set_weights that";
+
+/// The name that a field of the configuration has in Python.
+fn argument(field: &str) -> &str {
+    match field {
+        "sequence_length" => "seq_len",
+        "read_ahead_batches" => "read_ahead",
+        other => other,
+    }
+}
+
 pub(crate) fn loader_error(error: LoaderError) -> PyErr {
     let text = error.to_string();
     match error {
         LoaderError::Index(error) => index_error(error),
         LoaderError::WeightSource(error) => source_error(error),
-        LoaderError::Config { .. }
-        | LoaderError::Weights { .. }
+        LoaderError::Config { field, reason } => {
+            PyValueError::new_err(format!("{}: {reason}", argument(field)))
+        }
+        LoaderError::Weights { .. }
         | LoaderError::NoWindow { .. }
         | LoaderError::Minimum { .. }
         | LoaderError::State { .. }
         | LoaderError::BadState { .. } => PyValueError::new_err(text),
-        LoaderError::DomainEnded { .. } | LoaderError::AllEnded { .. } => {
-            DomainEnded::new_err(text)
-        }
+        LoaderError::DomainEnded {
+            domain,
+            windows,
+            step,
+        } => DomainEnded::new_err(format!(
+            "batch {step} needs more of domain {domain:?} than its {windows} sequences, each of which was used once, and \
+             domain_end is \"stop\". {GO_ON} give it 0. Or make the dataset with domain_end=\"restart\", or with a number of \
+             epochs, and load the state into that one"
+        )),
+        LoaderError::AllEnded { epochs } => DomainEnded::new_err(format!(
+            "every domain with weight was gone through {epochs} times, which is all that domain_end={epochs} allows. {GO_ON} \
+             give some to other domains. Or make the dataset with more epochs as domain_end, or with \"restart\", and load \
+             the state into that one"
+        )),
         _ => HdsError::new_err(text),
     }
 }

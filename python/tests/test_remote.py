@@ -138,15 +138,47 @@ def test_what_cannot_be_read_is_said(url: str, tmp_path: Path) -> None:
         ({"cache_piece": "5KB"}, "cache_piece: is 5KB, must be a power of two"),
         ({"cache_limit": "much"}, 'cache_limit: "much" is no size'),
         ({"cache_limit": "1MB"}, "cache_limit: is 1MB, must hold at least 8 pieces of 1MiB"),
-        ({"fetch": "all"}, "fetch: unknown variant `all`"),
+        ({"fetch": "all"}, "fetch: 'all', must be"),
     ]:
         with pytest.raises(ValueError, match=words):
             hds.StreamingDataset(url, **OPTIONS, cache_dir=tmp_path, **options)
+    with pytest.raises(ValueError, match="cache_limit: is 32KiB, but a batch of 6 sequences may touch"):
+        hds.StreamingDataset(url, **OPTIONS, cache_dir=tmp_path, cache_limit="32KiB", cache_piece="4KiB")
     with pytest.raises(hds.HdsError, match="/elsewhere/manifest.json: there is no index"):
         hds.StreamingDataset(url + "/elsewhere", **OPTIONS, cache_dir=tmp_path)
     with pytest.raises(hds.HdsError, match="in the cache of a remote index"):
         (tmp_path / "file").write_text("x")
         hds.StreamingDataset(url, **OPTIONS, cache_dir=tmp_path / "file" / "cache")
+
+
+def test_a_damaged_cache_is_mended_and_counted(index: Path, url: str, tmp_path: Path) -> None:
+    want = batches(hds.StreamingDataset(index, **OPTIONS), 60)
+    remote = {"cache_dir": tmp_path, "cache_piece": 4096}
+    data = hds.StreamingDataset(url, **OPTIONS, **remote)
+    equal(batches(data, 60), want)
+    assert data.cache_troubles == {"damaged": 0, "disk_full": 0, "not_kept": 0}
+    damaged = 0
+    for file in (tmp_path / "files").glob("*/*"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        damaged += 1
+    assert damaged > 10
+    data = hds.StreamingDataset(url, **OPTIONS, **remote)
+    equal(batches(data, 60), want)
+    assert data.cache_troubles["damaged"] > 10
+    assert hds.StreamingDataset(index, **OPTIONS).cache_troubles["damaged"] == 0
+
+
+def test_what_is_no_url_of_an_index_is_said(tmp_path):
+    for place, words in [
+        ("s3:/bucket/index", "s3://bucket/index"),
+        ("ftp://host/index", "not of ftp://"),
+        ("http:///index", "names no server"),
+    ]:
+        with pytest.raises(hds.HdsError) as error:
+            hds.StreamingDataset(place, **OPTIONS, cache_dir=tmp_path)
+        assert words in str(error.value) and place in str(error.value)
 
 
 def opened_in_a_process(url: str, cache: Path, environment: dict[str, str] | None = None) -> subprocess.Popen:

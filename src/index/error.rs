@@ -39,6 +39,14 @@ pub enum IndexError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// Something that is no folder and was meant as a URL.
+    #[error("cannot read an index from {place}: {reason}")]
+    Address {
+        /// What was given.
+        place: PathBuf,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
     /// A file where the folder is wanted.
     #[error("{path} is no index but a file; give the index's folder, which holds manifest.json")]
     NotAFolder {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::address::mistaken;
 use super::checksum::Checksum;
 use super::error::IndexError;
 use super::layout::{MANIFEST_FILE, PART_FILE, Split};
@@ -409,7 +410,13 @@ fn not_opened(index: &Path, manifest: &Path, error: std::io::Error) -> IndexErro
         Ok(found) if !found.is_dir() => IndexError::NotAFolder { path },
         Ok(_) if absent(&error) && index.join(PART_FILE).is_file() => IndexError::Part { path },
         Ok(_) if absent(&error) => IndexError::NoManifest { path },
-        Err(e) if absent(&e) => IndexError::NoFolder { path },
+        Err(e) if absent(&e) => match mistaken(index) {
+            Some(reason) => IndexError::Address {
+                place: path,
+                reason,
+            },
+            None => IndexError::NoFolder { path },
+        },
         _ => io_error("open", manifest, error),
     }
 }

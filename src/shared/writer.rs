@@ -4,6 +4,7 @@
 //! file lock, which ends with the process); readers find the file whole or not at all.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -54,6 +55,10 @@ impl SharedWeightsWriter {
             version: first.version,
             source,
         })?;
+        if path.metadata().is_ok_and(|old| !old.is_file()) {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+            return Err(SharedWeightsError::io("create", path, why));
+        }
         if let Ok(old) = File::open(path) {
             lock(&old, path)?;
         }

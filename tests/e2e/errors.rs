@@ -124,6 +124,13 @@ fn unusable_inputs_and_options_are_said_clearly() {
             "body",
         ),
         (vec!["inspect", text(&corpus)], "manifest.json"),
+        (vec!["inspect", "s3://bucket/index"], "a folder is wanted"),
+        (
+            vec!["verify", "https://host/index"],
+            "copy the index to one",
+        ),
+        (vec!["stats", "s3:/bucket/index"], "s3://bucket/index"),
+        (vec!["sample", "ftp://host/index"], "not of ftp://"),
     ] {
         let message = fail("hds-index", &arguments);
         assert!(

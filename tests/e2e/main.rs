@@ -12,4 +12,5 @@ mod index;
 mod loader;
 mod peers;
 mod plan;
+mod precision;
 mod training;

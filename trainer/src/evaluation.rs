@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 use thiserror::Error;
 
-use crate::model::{Model, ModelError};
+use crate::model::{Masks, Model, ModelError};
 
 /// Token ids of one window, and where they are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Window {
     pub domain: DomainId,
     /// L + 1 token ids: all but the first are predicted.
     pub tokens: Vec<i64>,
+    /// Numbers of the documents that the first L are in, where attention stays within documents; in all windows or none.
+    pub documents: Option<Vec<i64>>,
 }
 
 /// An evaluation that cannot go on.
@@ -138,8 +140,15 @@ impl Totals {
         }
         let ids: Vec<i64> = batch.iter().flat_map(|w| &w.tokens).copied().collect();
         let (tokens_bl, targets_bl) = model.batch(&ids, batch.len())?;
+        let documents = batch.iter().filter_map(|w| w.documents.as_ref());
+        let documents: Vec<i64> = documents.flatten().copied().collect();
+        let masks = Masks {
+            documents_bl: (!documents.is_empty())
+                .then(|| model.on_device(&documents, batch.len() as i64)),
+            counted_bl: None,
+        };
         let losses_b: Tensor = model
-            .evaluate_losses(&tokens_bl, &targets_bl)
+            .evaluate_losses_masked(&tokens_bl, &targets_bl, &masks)
             .to_kind(Kind::Double);
         let mut losses = vec![0.0; batch.len()];
         losses_b.copy_data(&mut losses, batch.len());
@@ -177,6 +186,7 @@ mod tests {
         Ok(Window {
             domain: DomainId(domain),
             tokens: tokens.collect(),
+            documents: None,
         })
     }
 

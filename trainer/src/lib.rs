@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod compare;
+mod cuda;
 pub mod distributed;
 pub mod evaluation;
 pub mod gradients;

@@ -18,11 +18,11 @@ use thiserror::Error;
 
 pub use compute::{Compute, Rate, Time};
 pub use disk::Disk;
-pub use memory::{Memory, Precision};
+pub use memory::Memory;
 
 use crate::gradients::GradientError;
 use crate::model::{ModelConfig, ModelError, ParameterParts};
-use crate::run::{BaseWeights, NamedWeights, RunConfig};
+use crate::run::{BaseWeights, NamedWeights, Precision, RunConfig};
 use crate::scheduler;
 
 /// Domains of The Pile, taken where nothing says how many there are.

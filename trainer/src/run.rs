@@ -23,6 +23,7 @@ mod metrics;
 mod optimizer_file;
 mod optimizer_section;
 mod overrides;
+mod precision;
 mod preset_values;
 mod progress;
 mod setup;
@@ -37,7 +38,7 @@ pub use checkpoint::{CheckpointError, Checkpoints};
 pub use config::{
     CheckpointSection, ConfigError, EvaluationSection, RunConfig, RunSection, SignalsSection,
 };
-pub use data_section::{BaseWeights, DataSection, NamedWeights};
+pub use data_section::{Attention, BaseWeights, CountedLosses, DataSection, NamedWeights};
 pub use error::RunError;
 pub use evaluate::{
     DomainEvaluation, EvaluateError, EvaluateOptions, Evaluation, LoadedModel, evaluate_held_out,
@@ -47,6 +48,7 @@ pub use folder::RunFolder;
 pub use interrupt::Interrupt;
 pub use metrics::{EvaluationTiming, StepTiming};
 pub use optimizer_section::{OptimizerSection, ScheduleName};
+pub use precision::{LossScale, Precision};
 pub use setup::check_same_run;
 pub use target::{NamedTarget, Target};
 pub use trained::{Trained, TrainedError};

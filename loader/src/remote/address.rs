@@ -52,6 +52,29 @@ impl Address {
             url: shown.clone(),
             reason,
         };
+        let after = text.split_once("://").map_or("", |(_, rest)| rest);
+        if url.scheme() != "file" && (after.is_empty() || after.starts_with(['/', '?', '#'])) {
+            let scheme = url.scheme();
+            let name = match scheme {
+                "http" | "https" => "server",
+                "s3" | "s3a" | "gs" => "bucket",
+                _ => "container",
+            };
+            let reason = format!("it names no {name}; an index is at {scheme}://{name}/path");
+            return Err(match url.password() {
+                // As it was written, which is another URL.
+                None => IndexError::Remote {
+                    url: text.into(),
+                    reason,
+                },
+                Some(_) => wrong(reason),
+            });
+        }
+        if url.scheme() == "file" && url.has_host() {
+            return Err(wrong(
+                "a URL of this machine has three slashes, file:///path; or give the path".into(),
+            ));
+        }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong(
                 "give the URL of the index's folder, without ? and #".into(),
@@ -268,6 +291,17 @@ mod tests {
                 address.of(name),
                 format!("{}/{name}", url.trim_end_matches('/'))
             );
+        }
+        for url in [
+            "http:///x",
+            "https:////x/y",
+            "s3:///x",
+            "s3://",
+            "gs:///",
+            "az:///c/x",
+        ] {
+            let error = Address::parse(url).err().unwrap().to_string();
+            assert!(error.contains("names no"), "{url}: {error}");
         }
         for url in ["nonsense", "s3://b/i?x=1", "ftp://h/i", "https://h/i#x"] {
             assert!(Address::parse(url).is_err(), "{url}");

@@ -7,7 +7,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::engine::{Engine, FileState};
+use super::engine::Engine;
+use super::file_state::FileState;
 use super::in_hand::{Key, lock};
 
 /// Most pieces that wait.

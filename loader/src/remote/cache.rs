@@ -14,6 +14,7 @@
 //! while somebody still reads them. Nothing is trusted to be left tidy: locks are the system's and end with their
 //! process, the number in `usage` is counted anew whenever room is made, and files of the dead are removed then.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,16 +102,30 @@ impl Cache {
         write_usage(&usage, used).map_err(|e| error("write", &self.usage_path(), e))
     }
 
-    /// Removes a tenth of what is there, for a full disk.
-    pub(super) fn shrink(&self) -> Result<(), IndexError> {
+    /// Removes a tenth of what is there, for a full disk; whether there was anything to remove.
+    pub(super) fn shrink(&self) -> Result<bool, IndexError> {
         let usage = self.locked_usage()?;
-        let used = self.count(|used| used - used / FREED_SHARE)?;
-        write_usage(&usage, used).map_err(|e| error("write", &self.usage_path(), e))
+        let before = Cell::new(0);
+        let used = self.count(|used| {
+            before.set(used);
+            used - used.div_ceil(FREED_SHARE)
+        })?;
+        write_usage(&usage, used).map_err(|e| error("write", &self.usage_path(), e))?;
+        Ok(used < before.get())
+    }
+
+    /// Where everything is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Removes the folder of a file whose content is not what it should be.
     pub(super) fn forget(&self, folder: &Path) {
-        // What is left is found out by its checksums.
+        // First what the rest is held against. Others may write there meanwhile; what is left then is found out by its
+        // checksums.
+        for name in ["proven", "values"] {
+            let _ = fs::remove_file(folder.join(name));
+        }
         let _ = fs::remove_dir_all(folder);
     }
 
@@ -131,11 +146,17 @@ impl Cache {
         for entry in list(&files)? {
             let folder = entry.path();
             for file in list(&folder).unwrap_or_default() {
-                let Ok(metadata) = file.metadata() else {
+                let path = file.path();
+                let is_partial = path.extension().is_some_and(|name| name == PARTIAL);
+                let metadata = match file.metadata() {
+                    // It may have got its final name since it was listed, and counts under that one.
+                    Err(_) if is_partial => path.with_extension("").metadata(),
+                    found => found,
+                };
+                let Ok(metadata) = metadata else {
                     continue;
                 };
-                let path = file.path();
-                if path.extension().is_some_and(|name| name == PARTIAL) && remove_orphan(&path) {
+                if is_partial && remove_orphan(&path) {
                     continue;
                 }
                 used = used.saturating_add(metadata.len());
@@ -175,6 +196,7 @@ impl Cache {
 
     fn usage(&self) -> Result<File, IndexError> {
         let path = self.usage_path();
+        check_regular(&path).map_err(|e| error("open", &path, e))?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         options.open(&path).or_else(|e| {
@@ -225,6 +247,7 @@ impl Claim {
         let mut pause = LOCK_PAUSES.0;
         let mut path = target.with_extension(PARTIAL);
         loop {
+            check_regular(&path).map_err(|e| error("create", &path, e))?;
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false);
             let file = match options.open(&path) {
@@ -298,6 +321,21 @@ fn try_lock(file: &File, path: &Path) -> Result<bool, IndexError> {
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(e)) => Err(error("lock", path, e)),
     }
+}
+
+/// Refuses what is no file, such as a pipe, which would be waited for without end.
+pub(super) fn check_regular(path: &Path) -> io::Result<()> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        let why = "it is no regular file, and nothing of the cache's: remove it";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(())
+}
+
+/// Opens a file of the cache for reading.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    check_regular(path)?;
+    File::open(path)
 }
 
 /// Whether an open file is the one of that name.

@@ -6,23 +6,24 @@
 //! on the caller's thread, but for what is asked for ahead ([`super::ahead`]).
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hds::index::{FileEntry, IndexError};
+use hds::index::IndexError;
 
 use super::address::Address;
 use super::ahead::Ahead;
 use super::cache::{self, Cache, Claim};
 use super::digest;
+use super::file_state::{FileFacts, FileState, Trouble};
 use super::in_hand::{Flights, OpenPieces, lock};
 use super::piece::{self, Piece};
 use super::store::Store;
-use super::values::{Values, Verdict};
-use crate::remote_options::{Fetch, RemoteOptions};
+use super::troubles::Troubles;
+use super::values::Verdict;
+use crate::remote_options::{CacheTroubles, Fetch, RemoteOptions};
 
 /// Seconds after which the use of a piece is noted again.
 const TOUCH_SECONDS: u32 = 5;
@@ -32,35 +33,17 @@ const WRONG_PIECES: u32 = 2;
 const ROOM_LOOKS: u32 = 3;
 /// How often a piece is tried for that a full disk, or who removes the cache, stands against.
 const CACHE_TRIES: u32 = 8;
+/// How often a file is fetched again for one of its pieces, where the cache is damaged again and again.
+const MOST_RECOVERIES: u32 = 3;
 /// Pause between looks for room.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
-/// A file of the index, as the manifest has it.
-#[derive(Debug)]
-pub(super) struct FileFacts {
-    /// Its number among all files of this index.
-    pub(super) number: u32,
-    pub(super) entry: FileEntry,
-}
-
-/// What a process knows of a file.
-pub(super) struct FileState {
-    pub(super) facts: Arc<FileFacts>,
-    folder: PathBuf,
-    values: Values,
-    /// The object's ETag, once seen.
-    etag: Mutex<Option<String>>,
-    /// Pieces seen whole in this process, with the second of their last noted use.
-    seen: Mutex<HashMap<u64, u32>>,
-    /// Why the file cannot be used any more.
-    refused: OnceLock<String>,
-}
-
 /// Fetches for one process.
 pub(super) struct Engine {
-    address: Arc<Address>,
+    pub(super) address: Arc<Address>,
     store: Store,
-    cache: Cache,
+    pub(super) cache: Cache,
+    pub(super) troubles: Arc<Troubles>,
     options: RemoteOptions,
     start: Instant,
     files: Mutex<HashMap<u32, Arc<FileState>>>,
@@ -77,8 +60,10 @@ impl Engine {
                 url: address.shown().into(),
                 reason,
             })?;
+        let cache = Cache::open(folder, options)?;
         Ok(Self {
-            cache: Cache::open(folder, options)?,
+            troubles: Arc::new(Troubles::new(cache.folder().to_owned())),
+            cache,
             store: Store::new(Arc::clone(&address), options.patience)?,
             address,
             options: options.clone(),
@@ -100,33 +85,30 @@ impl Engine {
         self.options.connections
     }
 
+    /// What the cache went through so far.
+    pub(super) fn troubles(&self) -> CacheTroubles {
+        self.troubles.so_far()
+    }
+
     /// Whether a file is used only once it is known whole.
     pub(super) fn wants_whole(&self, state: &FileState) -> bool {
-        self.options.fetch == Fetch::Files && !state.values.are_proven()
+        self.uses_whole_files() && !state.values.are_proven()
+    }
+
+    /// Whether files are used only once they are known whole.
+    pub(super) fn uses_whole_files(&self) -> bool {
+        self.options.fetch == Fetch::Files
     }
 
     /// What this process knows of a file.
     pub(super) fn state(&self, facts: &Arc<FileFacts>) -> Arc<FileState> {
         let mut files = lock(&self.files);
         let state = files.entry(facts.number).or_insert_with(|| {
-            let entry = &facts.entry;
-            let origin = self.address.origin();
-            let folder = self
-                .cache
-                .folder_of(&entry.blake3, self.piece_bytes(), origin);
-            Arc::new(FileState {
-                values: Values::new(
-                    folder.clone(),
-                    entry.blake3,
-                    entry.bytes,
-                    self.piece_bytes(),
-                ),
-                facts: Arc::clone(facts),
-                folder,
-                etag: Mutex::default(),
-                seen: Mutex::default(),
-                refused: OnceLock::new(),
-            })
+            let (entry, origin) = (&facts.entry, self.address.origin());
+            let piece = self.piece_bytes();
+            let folder = self.cache.folder_of(&entry.blake3, piece, origin);
+            let troubles = Arc::clone(&self.troubles);
+            Arc::new(FileState::new(Arc::clone(facts), folder, piece, troubles))
         });
         Arc::clone(state)
     }
@@ -141,6 +123,8 @@ impl Engine {
             }
             for number in 0..count {
                 if !state.knows(number) {
+                    // Where its checksum has vanished, the piece is to be read for it again.
+                    self.look_anew(state, number);
                     self.get(state, number)?;
                 }
             }
@@ -148,7 +132,7 @@ impl Engine {
         }
         if self.wants_whole(state) {
             if (0..count).all(|number| state.knows(number)) {
-                return Err(self.refuse(state));
+                return self.recover(state);
             }
             // Who refuses it meanwhile says so before the values go.
             self.check_refused(state)?;
@@ -165,6 +149,31 @@ impl Engine {
         state: &Arc<FileState>,
         number: u64,
     ) -> Result<Arc<Piece>, IndexError> {
+        let mut recoveries = 0;
+        loop {
+            match self.get_once(state, number) {
+                Ok(piece) => {
+                    self.compare_when_proven(state)?;
+                    return Ok(piece);
+                }
+                Err(Trouble::Error(error)) => return Err(error),
+                Err(Trouble::Doubt) if recoveries == MOST_RECOVERIES => {
+                    return Err(self.refuse(state));
+                }
+                Err(Trouble::Doubt) => {
+                    recoveries += 1;
+                    self.recover(state)?;
+                }
+            }
+        }
+    }
+
+    /// As [`Self::get`], but a contradiction is left to the caller.
+    pub(super) fn get_once(
+        &self,
+        state: &Arc<FileState>,
+        number: u64,
+    ) -> Result<Arc<Piece>, Trouble> {
         let key = (state.facts.number, number);
         loop {
             self.check_refused(state)?;
@@ -183,7 +192,10 @@ impl Engine {
                 Err(flight) if flight.wait() => {}
                 Err(_) => {
                     let file = &state.facts.entry.path;
-                    return Err(self.address.error(file, "waiting for it was given up"));
+                    return Err(self
+                        .address
+                        .error(file, "waiting for it was given up")
+                        .into());
                 }
             }
         }
@@ -207,18 +219,27 @@ impl Engine {
         if self.open.contains(&(state.facts.number, number)) {
             return true;
         }
-        let last = lock(&state.seen).get(&number).copied();
+        let seen = lock(&state.seen).get(&number).copied();
         // One just used is hardly removed by now; who needs it sees.
-        last.is_some_and(|last| {
-            self.now().saturating_sub(last) < TOUCH_SECONDS || state.path(number).exists()
+        seen.filter(|seen| seen.is_whole).is_some_and(|seen| {
+            self.now().saturating_sub(seen.last) < TOUCH_SECONDS || state.path(number).exists()
         })
     }
 
     /// Drops a piece that cannot be read as it should.
     pub(super) fn drop_damaged(&self, state: &FileState, number: u64) {
+        let path = state.path(number);
+        self.troubles.damaged(&path);
+        self.look_anew(state, number);
+        let _ = fs::remove_file(path);
+    }
+
+    /// Has a piece read, and held against its checksum, when it is next used.
+    pub(super) fn look_anew(&self, state: &FileState, number: u64) {
         self.open.remove(&(state.facts.number, number));
-        lock(&state.seen).remove(&number);
-        let _ = fs::remove_file(state.path(number));
+        if let Some(seen) = lock(&state.seen).get_mut(&number) {
+            seen.is_whole = false;
+        }
     }
 
     /// The error of a piece in the cache that cannot be read.
@@ -240,10 +261,10 @@ impl Engine {
     fn note_use(&self, state: &FileState, number: u64, piece: &Piece) {
         let now = self.now();
         let mut seen = lock(&state.seen);
-        if let Some(last) = seen.get_mut(&number)
-            && now.saturating_sub(*last) >= TOUCH_SECONDS
+        if let Some(noted) = seen.get_mut(&number)
+            && now.saturating_sub(noted.last) >= TOUCH_SECONDS
         {
-            *last = now;
+            noted.last = now;
             drop(seen);
             piece.touch();
         }
@@ -251,28 +272,36 @@ impl Engine {
 
     /// A piece of the cache or else of the server. Where the disk has less room than the limit says, old pieces make
     /// way; where somebody removes the cache meanwhile, it begins anew.
-    fn open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, IndexError> {
+    fn open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, Trouble> {
         let mut tries = 0;
         loop {
             let outcome = self.try_open_or_fetch(state, number);
-            let kind = match &outcome {
-                Err(IndexError::Cache { source, .. }) if tries < CACHE_TRIES => source.kind(),
-                _ => return outcome,
+            let Err(Trouble::Error(error)) = &outcome else {
+                return outcome;
             };
-            match kind {
-                ErrorKind::NotFound => {}
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                    // What is open keeps its room though it is removed.
-                    self.open.clear();
-                    self.cache.shrink()?;
-                }
-                _ => return outcome,
-            }
             tries += 1;
+            let is_worth_it = match error {
+                IndexError::Cache { source, .. } if tries <= CACHE_TRIES => {
+                    source.kind() == ErrorKind::NotFound
+                        || (is_full(source.kind()) && self.make_way()?)
+                }
+                _ => false,
+            };
+            if !is_worth_it {
+                return outcome;
+            }
         }
     }
 
-    fn try_open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, IndexError> {
+    /// Removes old pieces from a full disk; whether there were any.
+    fn make_way(&self) -> Result<bool, IndexError> {
+        self.troubles.disk_full();
+        // What is open keeps its room though it is removed.
+        self.open.clear();
+        self.cache.shrink()
+    }
+
+    fn try_open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, Trouble> {
         let path = state.path(number);
         loop {
             if let Some(piece) = self.open_cached(state, number)? {
@@ -289,16 +318,16 @@ impl Engine {
     }
 
     /// A piece of the cache, if it is there and whole.
-    fn open_cached(&self, state: &FileState, number: u64) -> Result<Option<Piece>, IndexError> {
+    fn open_cached(&self, state: &FileState, number: u64) -> Result<Option<Piece>, Trouble> {
         let path = state.path(number);
-        let file = match File::open(&path) {
+        let file = match cache::open_regular(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(cache::error("open", &path, e)),
+            Err(e) => return Err(cache::error("open", &path, e).into()),
         };
         let bytes = self.bytes_of(state, number);
-        let is_seen = lock(&state.seen).contains_key(&number);
-        let is_whole = if is_seen {
+        let seen = lock(&state.seen).get(&number).copied();
+        let is_whole = if seen.is_some_and(|seen| seen.is_whole) {
             file.metadata()
                 .is_ok_and(|metadata| metadata.len() == piece::stored_bytes(bytes))
         } else {
@@ -315,12 +344,7 @@ impl Engine {
             return Ok(None);
         }
         let piece = Piece::File(file);
-        if is_seen {
-            self.note_use(state, number, &piece);
-        } else {
-            piece.touch();
-            self.see(state, number);
-        }
+        self.note_use(state, number, &piece);
         Ok(Some(piece))
     }
 
@@ -330,7 +354,7 @@ impl Engine {
         state: &FileState,
         number: u64,
         value: &digest::Value,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<bool, Trouble> {
         if state
             .values
             .get(number)
@@ -339,33 +363,54 @@ impl Engine {
             return Ok(false);
         }
         match state.values.learn(number, value)? {
-            Verdict::Good => Ok(true),
-            Verdict::Wrong => Err(self.refuse(state)),
+            Verdict::Good => self.see(state, number, value).map(|()| true),
+            Verdict::Wrong => Err(Trouble::Doubt),
         }
     }
 
-    fn fetch(&self, state: &FileState, number: u64, claim: Claim) -> Result<Piece, IndexError> {
+    fn fetch(&self, state: &FileState, number: u64, claim: Claim) -> Result<Piece, Trouble> {
         let (value, content) = self.fetch_checked(state, number)?;
+        self.see(state, number, &value)?;
+        if self.keep(&claim, &value, &content)? {
+            return Ok(Piece::File(claim.publish(&state.path(number))?));
+        }
+        self.troubles.not_kept();
+        Ok(Piece::Memory(content))
+    }
+
+    /// Writes a piece to where it was claimed; whether there was room for it.
+    fn keep(
+        &self,
+        claim: &Claim,
+        value: &digest::Value,
+        content: &[u8],
+    ) -> Result<bool, IndexError> {
         let (file, partial) = claim.file();
         let stored = piece::stored_bytes(content.len() as u64);
-        let mut looks = 0;
-        while !self.cache.reserve(stored, file, partial)? {
-            looks += 1;
-            if looks == ROOM_LOOKS {
-                // All room is taken by what is being fetched right now.
-                self.see(state, number);
-                return Ok(Piece::Memory(content));
+        let (mut looks, mut tries) = (0, 0);
+        loop {
+            if !self.cache.reserve(stored, file, partial)? {
+                looks += 1;
+                if looks == ROOM_LOOKS {
+                    // All room is taken by what is being fetched right now.
+                    return Ok(false);
+                }
+                std::thread::sleep(ROOM_PAUSE);
+                continue;
             }
-            std::thread::sleep(ROOM_PAUSE);
-        }
-        if let Err(e) = piece::write(file, &value, &content) {
-            let error = cache::error("write", partial, e);
+            let Err(e) = piece::write(file, value, content) else {
+                return Ok(true);
+            };
+            let _ = file.set_len(0);
             self.cache.release(stored)?;
-            return Err(error);
+            if !is_full(e.kind()) {
+                return Err(cache::error("write", partial, e));
+            }
+            tries += 1;
+            if !self.make_way()? || tries == CACHE_TRIES {
+                return Ok(false);
+            }
         }
-        let file = claim.publish(&state.path(number))?;
-        self.see(state, number);
-        Ok(Piece::File(file))
     }
 
     /// Fetches a piece and holds it against what is known of its file.
@@ -373,7 +418,7 @@ impl Engine {
         &self,
         state: &FileState,
         number: u64,
-    ) -> Result<(digest::Value, Vec<u8>), IndexError> {
+    ) -> Result<(digest::Value, Vec<u8>), Trouble> {
         let entry = &state.facts.entry;
         let start = number * self.piece_bytes();
         let range = start..start + self.bytes_of(state, number);
@@ -389,17 +434,17 @@ impl Engine {
             match state.values.learn(number, &value)? {
                 Verdict::Good => return Ok((value, content)),
                 // It may have been damaged on its way.
-                Verdict::Wrong if state.values.are_proven() => {}
-                Verdict::Wrong => return Err(self.refuse(state)),
+                Verdict::Wrong if state.values.recheck() => {}
+                Verdict::Wrong => return Err(Trouble::Doubt),
             }
         }
         let reason = format!(
             "bytes {range:?} do not have the manifest's checksum, {WRONG_PIECES} times: the object was changed or damaged; upload the index again"
         );
-        Err(self.address.error(&entry.path, reason))
+        Err(self.address.error(&entry.path, reason).into())
     }
 
-    fn check_refused(&self, state: &FileState) -> Result<(), IndexError> {
+    pub(super) fn check_refused(&self, state: &FileState) -> Result<(), IndexError> {
         match state.refused.get() {
             Some(reason) => Err(self.address.error(&state.facts.entry.path, reason.clone())),
             None => Ok(()),
@@ -407,10 +452,10 @@ impl Engine {
     }
 
     /// Throws away all that was fetched of a file, as it is not what the manifest says.
-    fn refuse(&self, state: &FileState) -> IndexError {
+    pub(super) fn refuse(&self, state: &FileState) -> IndexError {
         let want = &state.facts.entry.blake3;
         let reason = format!(
-            "its pieces do not add up to the manifest's checksum {want}: the object was changed or damaged (or the cache was); what was fetched of it was thrown away. Compare it with the index it was uploaded from (`hds-index verify`), then start again"
+            "its pieces do not add up to the manifest's checksum {want}, though all were fetched again: the object was changed or damaged; what was fetched of it was thrown away. Compare it with the index it was uploaded from (`hds-index verify`), then start again"
         );
         let reason = state.refused.get_or_init(|| reason).clone();
         self.cache.forget(&state.folder);
@@ -422,9 +467,8 @@ impl Engine {
         self.start.elapsed().as_secs() as u32
     }
 
-    fn see(&self, state: &FileState, number: u64) {
-        let now = self.now();
-        lock(&state.seen).insert(number, now);
+    fn see(&self, state: &FileState, number: u64, value: &digest::Value) -> Result<(), Trouble> {
+        state.see(number, value, self.now())
     }
 
     fn value(&self, state: &FileState, number: u64, content: &[u8]) -> digest::Value {
@@ -440,13 +484,6 @@ impl Engine {
     }
 }
 
-impl FileState {
-    /// Whether the checksum of a piece is known.
-    pub(super) fn knows(&self, number: u64) -> bool {
-        self.values.get(number).is_some()
-    }
-
-    fn path(&self, number: u64) -> PathBuf {
-        self.folder.join(number.to_string())
-    }
+fn is_full(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

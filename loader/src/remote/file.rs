@@ -13,7 +13,8 @@ use hds::index::IndexError;
 use super::Remote;
 use super::ahead::Ahead;
 use super::digest;
-use super::engine::{Engine, FileFacts, FileState};
+use super::engine::Engine;
+use super::file_state::{FileFacts, FileState};
 
 /// How often a piece is got again that was damaged in the cache after it had been checked.
 const DAMAGED_PIECES: u32 = 2;

@@ -10,10 +10,14 @@ use std::sync::{Arc, OnceLock};
 use hds::index::{Checksum, FileEntry, IndexError, MANIFEST_FILE, Manifest};
 
 use super::address::Address;
-use super::engine::{Engine, FileFacts};
+use super::engine::Engine;
 use super::file::RemoteFile;
+use super::file_state::FileFacts;
 use super::store::Store;
-use crate::remote_options::RemoteOptions;
+use crate::remote_options::{CacheTroubles, RemoteOptions};
+
+/// Bytes that are shown of what is no manifest.
+const SHOWN_BYTES: usize = 100;
 
 /// What the files of a remote index share.
 pub(crate) struct Remote {
@@ -27,6 +31,26 @@ impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.address.shown().fmt(f)
     }
+}
+
+/// Why an answer is no manifest at all: servers and networks have pages for what they do not want to give.
+fn no_manifest(text: &[u8]) -> Option<String> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let text = text.trim_ascii_start();
+    if text.starts_with(b"{") {
+        return None;
+    }
+    let shown = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]);
+    let shown: String = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(match text.first() {
+        Some(b'<') => format!(
+            "the server answers with a web page in place of the index's manifest: check the address (there may be no index, and a page that says so), and whether the network wants you to sign in first; the page begins {shown:?}"
+        ),
+        Some(_) => format!(
+            "the server answers with something that is no manifest; check the address; it begins {shown:?}"
+        ),
+        None => "the manifest is empty; upload the index again".into(),
+    })
 }
 
 /// The engine of one process, and those of processes forked from it.
@@ -71,6 +95,9 @@ impl Remote {
         remote.engine()?;
         let patience = options.patience.min(RemoteOptions::FIRST_PATIENCE);
         let text = Store::new(Arc::clone(&address), patience)?.manifest()?;
+        if let Some(reason) = no_manifest(&text) {
+            return Err(address.error(MANIFEST_FILE, reason));
+        }
         let manifest = Manifest::parse(&text, Path::new(&address.of(MANIFEST_FILE)))?;
         Ok((remote, manifest, Checksum::of(&text)))
     }
@@ -92,6 +119,12 @@ impl Remote {
     /// How it is read.
     pub(crate) fn options(&self) -> &RemoteOptions {
         &self.options
+    }
+
+    /// What the cache went through in this process.
+    pub(crate) fn troubles(&self) -> CacheTroubles {
+        self.engine()
+            .map_or_else(|_| CacheTroubles::default(), |engine| engine.troubles())
     }
 
     /// What fetches for this process.

@@ -13,11 +13,14 @@ mod cache;
 mod digest;
 mod engine;
 mod file;
+mod file_state;
 mod giving_up;
 mod in_hand;
 mod index;
 mod piece;
+mod recovery;
 mod store;
+mod troubles;
 mod values;
 
 pub(crate) use file::RemoteFile;

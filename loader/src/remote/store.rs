@@ -252,11 +252,16 @@ impl Store {
                 "the object is shorter than the manifest says; upload the index again ({})",
                 shortened(&text)
             )
+        } else if text.contains("Content-Length Header missing") {
+            format!(
+                "the server answers without a length, as it does with web pages that it makes and not with files: check the address, and whether the network wants you to sign in first ({})",
+                shortened(&text)
+            )
         } else if text.contains("non-partial response")
             || matches!(error, Error::NotSupported { .. })
         {
             format!(
-                "the server ignores byte ranges, or the object is empty; use a server that has ranges ({})",
+                "the server ignores byte ranges, or the object is empty, or a page came in its place (from a network that wants you to sign in); use a server that has ranges ({})",
                 shortened(&text)
             )
         } else {

@@ -10,8 +10,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hds::index::{Checksum, IndexError};
@@ -19,6 +19,7 @@ use hds::index::{Checksum, IndexError};
 use super::cache;
 use super::digest::{self, Value};
 use super::in_hand::lock;
+use super::troubles::Troubles;
 use crate::source_file::{read_at, write_at};
 
 const UNKNOWN: Value = [0; 32];
@@ -37,6 +38,7 @@ pub(super) struct Values {
     piece: u64,
     proven: AtomicBool,
     learning: Mutex<()>,
+    troubles: Arc<Troubles>,
 }
 
 /// What a new value says.
@@ -49,7 +51,13 @@ pub(super) enum Verdict {
 }
 
 impl Values {
-    pub(super) fn new(folder: PathBuf, checksum: Checksum, bytes: u64, piece: u64) -> Self {
+    pub(super) fn new(
+        folder: PathBuf,
+        checksum: Checksum,
+        bytes: u64,
+        piece: u64,
+        troubles: Arc<Troubles>,
+    ) -> Self {
         let values = Self {
             folder,
             checksum,
@@ -57,6 +65,7 @@ impl Values {
             piece,
             proven: AtomicBool::new(false),
             learning: Mutex::default(),
+            troubles,
         };
         values.look_for_proof();
         values
@@ -69,24 +78,36 @@ impl Values {
 
     /// The value that a piece has, if it is known; whether by proof, says [`Self::are_proven`].
     pub(super) fn get(&self, number: u64) -> Option<Value> {
-        let was_proven = self.are_proven();
-        let name = if was_proven { "proven" } else { "values" };
-        let file = match File::open(self.folder.join(name)) {
-            Ok(file) => file,
-            Err(_) if was_proven => {
-                // Removed under us, with the whole cache: what is not there proves nothing.
-                self.proven.store(false, Ordering::Release);
-                return None;
+        if self.are_proven() {
+            if let Ok(value) = self.read_one("proven", number) {
+                return value;
             }
-            Err(_) => {
-                // Another process may have proven them.
-                self.look_for_proof();
-                return self.are_proven().then(|| self.get(number))?;
-            }
-        };
+            // Removed or cut short under us: what is not there proves nothing.
+            self.proven.store(false, Ordering::Release);
+        }
+        self.read_one("values", number).unwrap_or_else(|_| {
+            // Another process may have proven them.
+            self.look_for_proof();
+            let proven = self.are_proven().then(|| self.read_one("proven", number));
+            proven.and_then(Result::ok).flatten()
+        })
+    }
+
+    fn read_one(&self, name: &str, number: u64) -> io::Result<Option<Value>> {
+        let file = cache::open_regular(&self.folder.join(name))?;
         let mut value = UNKNOWN;
-        read_at(&file, &mut value, number.checked_mul(VALUE_BYTES)?).ok()?;
-        (value != UNKNOWN).then_some(value)
+        let at = number.checked_mul(VALUE_BYTES);
+        read_at(&file, &mut value, at.ok_or(ErrorKind::InvalidInput)?)?;
+        Ok((value != UNKNOWN).then_some(value))
+    }
+
+    /// Whether the values are proven still, by what is in the cache now.
+    pub(super) fn recheck(&self) -> bool {
+        if !self.read_all("proven").is_some_and(|all| self.prove(&all)) {
+            self.proven.store(false, Ordering::Release);
+            self.look_for_proof();
+        }
+        self.are_proven()
     }
 
     /// Takes the value of a piece that was fetched or found.
@@ -125,9 +146,17 @@ impl Values {
 
     /// Takes over what another process, or an earlier one, has found.
     pub(super) fn look_for_proof(&self) {
+        let path = self.folder.join("proven");
         if self.read_all("proven").is_some_and(|all| self.prove(&all)) {
             self.proven.store(true, Ordering::Release);
-        } else if let Some(all) = self.read_all("values").filter(|all| self.prove(all)) {
+            return;
+        }
+        if path.is_file() && !self.read_all("proven").is_some_and(|all| self.prove(&all)) {
+            // It was whole when it got its name.
+            self.troubles.damaged(&path);
+            let _ = fs::remove_file(&path);
+        }
+        if let Some(all) = self.read_all("values").filter(|all| self.prove(all)) {
             // Where it cannot be kept, it is found again.
             let _ = self.keep_proof(&all);
         }
@@ -155,6 +184,7 @@ impl Values {
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
+        cache::check_regular(path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(path).or_else(|e| {
@@ -164,15 +194,21 @@ impl Values {
             fs::create_dir_all(&self.folder)?;
             options.open(path)
         })?;
-        if file.metadata()?.len() != self.count() * VALUE_BYTES {
-            file.set_len(self.count() * VALUE_BYTES)?;
+        let (want, got) = (self.count() * VALUE_BYTES, file.metadata()?.len());
+        if got != want {
+            if got > 0 {
+                // Cut short by somebody, perhaps in the middle of a value.
+                self.troubles.damaged(path);
+                file.set_len(got / VALUE_BYTES * VALUE_BYTES)?;
+            }
+            file.set_len(want)?;
         }
         Ok(file)
     }
 
     /// All values, or `None` if one is unknown or the file is not as long as they are.
     fn read_all(&self, name: &str) -> Option<Vec<Value>> {
-        let file = File::open(self.folder.join(name)).ok()?;
+        let file = cache::open_regular(&self.folder.join(name)).ok()?;
         let bytes = self.count().checked_mul(VALUE_BYTES)?;
         if file.metadata().ok()?.len() != bytes {
             return None;

@@ -16,7 +16,7 @@ fn flip(path: &Path, place: usize) {
 }
 
 /// Reads all training tokens of a domain; the error, if there is one.
-fn read_all(task: &Task, domain: &str) -> Result<(), String> {
+pub fn read_all(task: &Task, domain: &str) -> Result<(), String> {
     let index = task.open().map_err(|e| e.to_string())?;
     let domain = index.domains().find(domain).unwrap();
     let stream = index.split(domain, Split::Train);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hds_loader::{Split, TokensMut};
 
-use crate::reader::{Task, next, outcome, small_index};
+use crate::reader::{Task, next, outcome_and_notes, small_index};
 use crate::servers::{Nginx, free_port};
 
 #[test]
@@ -104,7 +104,7 @@ fn a_server_without_ranges_or_without_leave_says_so() {
 }
 
 /// Answers every request with this head and body, then closes.
-fn answer_with(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
+pub fn answer_with(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -225,10 +225,29 @@ fn a_disk_smaller_than_the_limit_is_used_as_far_as_it_goes() {
     let place = format!("file://{}", files.path().display());
     let task = Task::new(&place, folder.path());
     // Less than the index: old pieces make room.
-    let got = outcome(task.spawn_by(on_disk_of("400k"), &[]));
+    let (got, notes) = outcome_and_notes(task.spawn_by(on_disk_of("400k"), &[]));
     assert!(got.unwrap() == want);
-    // Not even one piece.
-    let text = outcome(task.spawn_by(on_disk_of("8k"), &[])).unwrap_err();
-    assert!(text.contains("No space left on device"), "{text}");
-    assert!(text.contains("in the cache of a remote index"), "{text}");
+    assert_eq!(notes.matches("warning: ").count(), 1, "{notes}");
+    assert!(notes.contains("is full before the limit"), "{notes}");
+    assert!(notes.contains(folder.path().to_str().unwrap()), "{notes}");
+    // Not even one piece, or nothing at all: slow, which is said.
+    for size in ["128k", "4k"] {
+        let task = Task {
+            batches: 40,
+            piece: 65_536,
+            ..task.clone()
+        };
+        let (got, notes) = outcome_and_notes(task.spawn_by(on_disk_of(size), &[]));
+        let refused = got.as_ref().err();
+        if let Some(text) = refused {
+            assert!(text.contains("No space left on device"), "{text}");
+            assert!(text.contains("in the cache of a remote index"), "{text}");
+            assert_eq!(size, "4k");
+            continue;
+        }
+        assert!(got.unwrap() == want[..40]);
+        let said = "cannot be written, as there is no room for a piece";
+        assert_eq!(notes.matches(said).count(), 1, "{notes}");
+        assert_eq!(notes.matches("warning: ").count(), 2, "{notes}");
+    }
 }

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
+mod addresses;
 #[path = "../loader/builder.rs"]
 mod builder;
 mod changes;
+mod damage;
 mod faults;
 mod processes;
 mod reader;

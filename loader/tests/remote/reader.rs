@@ -95,6 +95,7 @@ impl Task {
             .env_remove("AWS_PROFILE")
             .envs(environment.iter().cloned())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap()
     }
@@ -102,12 +103,18 @@ impl Task {
 
 /// What a reader that was spawned has read, or its error.
 pub fn outcome(child: Child) -> Result<Vec<String>, String> {
+    outcome_and_notes(child).0
+}
+
+/// As [`outcome`], with what the reader said on standard error.
+pub fn outcome_and_notes(child: Child) -> (Result<Vec<String>, String>, String) {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}");
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{text}{notes}");
     let (_, text) = text.split_once("<<<").unwrap();
     let (text, _) = text.split_once(">>>").unwrap();
-    serde_json::from_str(text).unwrap()
+    (serde_json::from_str(text).unwrap(), notes)
 }
 
 #[test]

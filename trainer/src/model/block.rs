@@ -21,6 +21,8 @@ pub(super) struct Pass<'a> {
     pub(super) length: i64,
     pub(super) kind: Kind,
     pub(super) rotary: &'a Rotary,
+    /// [B, 1, L, L]; `None` for plain causal attention.
+    pub(super) mask: Option<&'a Tensor>,
 }
 
 /// A parameter in the kind of the arithmetic; gradients return in the parameter's own kind.
@@ -196,9 +198,9 @@ impl Block {
             &query,
             &key,
             &value,
-            None::<Tensor>,
+            pass.mask,
             0.0,
-            true,
+            pass.mask.is_none(),
             None,
             false,
         );

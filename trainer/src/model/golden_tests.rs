@@ -55,7 +55,7 @@ fn logits_and_hidden_states_are_those_of_transformers() {
         let ids = &forward["input_ids"];
         let mut states = Vec::new();
         let (logits, last) = no_grad(|| {
-            let last = model.hidden_states(ids, None, |state| states.push(state.copy()));
+            let last = model.hidden_states(ids, None, None, |state| states.push(state.copy()));
             (model.forward(ids, None), last)
         });
         let difference = largest_difference(&logits, &forward["logits"]);

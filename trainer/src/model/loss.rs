@@ -6,6 +6,7 @@
 
 use tch::{Device, Kind, Reduction, Tensor, no_grad};
 
+use super::masks::{Masks, Share, mean_losses};
 use super::{Model, Taps};
 
 /// Bytes of logits held at once: on a CPU about what stays in the caches; on a GPU enough to keep
@@ -56,8 +57,32 @@ impl Model {
         scale: f64,
         taps: Option<&mut Taps>,
     ) -> Tensor {
-        let hidden_nh = self.hidden_states(tokens_bl, taps, |_| ());
-        let length = tokens_bl.size()[1];
+        self.accumulate_gradients_masked(tokens_bl, targets_bl, &Masks::default(), scale, taps)
+    }
+
+    /// As [`Model::accumulate_gradients`], with attention and losses restricted by `masks`.
+    ///
+    /// # Panics
+    /// As [`Model::forward`], or if a mask is not [B, L].
+    pub fn accumulate_gradients_masked(
+        &self,
+        tokens_bl: &Tensor,
+        targets_bl: &Tensor,
+        masks: &Masks,
+        scale: f64,
+        mut taps: Option<&mut Taps>,
+    ) -> Tensor {
+        let documents_bl = masks.documents_bl.as_ref();
+        let counted_bl = masks.counted_bl.as_ref();
+        let mut kept = None;
+        let hidden_nh = if self.recompute {
+            let (hidden_nh, inputs) = self.forward_keeping_inputs(tokens_bl, documents_bl);
+            kept = Some(inputs);
+            hidden_nh
+        } else {
+            self.hidden_states(tokens_bl, documents_bl, taps.as_deref_mut(), |_| ())
+        };
+        let share = Share::new(counted_bl, scale, tokens_bl.size()[1], self.wide());
         let mut embed_gradient_vh = self.embed_out_vh.grad();
         let first = !embed_gradient_vh.defined();
         if first {
@@ -67,23 +92,34 @@ impl Model {
             self.head_gradients(
                 &hidden_nh.detach(),
                 &targets_bl.reshape([-1]),
-                scale / length as f64,
+                &share,
                 &mut embed_gradient_vh,
             )
         });
-        // The inner product's gradient with respect to the hidden states is exactly the one given.
-        let mut bridge = hidden_nh
-            .reshape([-1])
-            .dot(&hidden_gradient_nh.reshape([-1]));
         if first {
             // Nothing but autograd can create a leaf's gradient; afterwards it is added to in place.
             let products = &self.embed_out_vh * &embed_gradient_vh;
-            bridge = products.sum(None::<Kind>).to_kind(self.kind) + bridge;
+            products.sum(None::<Kind>).backward();
         }
-        bridge.backward();
-        losses_n
-            .view(tokens_bl.size().as_slice())
-            .mean_dim([1i64].as_slice(), false, None::<Kind>)
+        match kept {
+            None => bridge(&hidden_nh, &hidden_gradient_nh).backward(),
+            Some(inputs) => self.backward_recomputing(
+                tokens_bl,
+                documents_bl,
+                &inputs,
+                hidden_gradient_nh,
+                taps,
+            ),
+        }
+        mean_losses(&losses_n, targets_bl, counted_bl)
+    }
+
+    /// Kind that losses and the output embedding's gradient are computed in.
+    fn wide(&self) -> Kind {
+        match self.kind {
+            Kind::Double => Kind::Double,
+            _ => Kind::Float,
+        }
     }
 
     /// Mean loss in nats per token of each sequence, `[B]`, without gradients and without holding all
@@ -92,8 +128,22 @@ impl Model {
     /// # Panics
     /// As [`Model::forward`].
     pub fn evaluate_losses(&self, tokens_bl: &Tensor, targets_bl: &Tensor) -> Tensor {
+        self.evaluate_losses_masked(tokens_bl, targets_bl, &Masks::default())
+    }
+
+    /// As [`Model::evaluate_losses`], with attention and losses restricted by `masks`.
+    ///
+    /// # Panics
+    /// As [`Model::forward`], or if a mask is not [B, L].
+    pub fn evaluate_losses_masked(
+        &self,
+        tokens_bl: &Tensor,
+        targets_bl: &Tensor,
+        masks: &Masks,
+    ) -> Tensor {
         no_grad(|| {
-            let hidden_nh = self.hidden_states(tokens_bl, None, |_| ());
+            let documents_bl = masks.documents_bl.as_ref();
+            let hidden_nh = self.hidden_states(tokens_bl, documents_bl, None, |_| ());
             let targets_n = targets_bl.reshape([-1]);
             let weight_vh = self.compute(&self.embed_out_vh);
             let losses: Vec<Tensor> = self
@@ -107,9 +157,11 @@ impl Model {
                         .squeeze_dim(0)
                 })
                 .collect();
-            Tensor::cat(&losses, 0)
-                .view(tokens_bl.size().as_slice())
-                .mean_dim([1i64].as_slice(), false, None::<Kind>)
+            mean_losses(
+                &Tensor::cat(&losses, 0),
+                targets_bl,
+                masks.counted_bl.as_ref(),
+            )
         })
     }
 
@@ -123,21 +175,18 @@ impl Model {
             .map(move |start| (start, chunk.min(rows - start)))
     }
 
-    /// Token losses [N] and the gradient [N, H] with respect to the hidden states of `scale` times
-    /// their sum; adds the output embedding's gradient to `embed_gradient_vh`.
+    /// Token losses [N] and the gradient [N, H] with respect to the hidden states of the sum of their
+    /// shares; adds the output embedding's gradient to `embed_gradient_vh`.
     fn head_gradients(
         &self,
         hidden_nh: &Tensor,
         targets_n: &Tensor,
-        scale: f64,
+        share: &Share,
         embed_gradient_vh: &mut Tensor,
     ) -> (Tensor, Tensor) {
         let weight_vh = self.compute(&self.embed_out_vh);
         let weight_hv = weight_vh.tr();
-        let wide = match self.kind {
-            Kind::Double => Kind::Double,
-            _ => Kind::Float,
-        };
+        let wide = self.wide();
         let narrow = wide != self.kind;
         let rows = hidden_nh.size()[0];
         let hidden_gradient_nh = hidden_nh.empty_like();
@@ -154,7 +203,7 @@ impl Model {
             let _ = logits_cv.scatter_add_(1, &target_c1, &minus_one);
             if narrow {
                 // Scaled before it is rounded: in f16 a probability alone may underflow.
-                let _ = logits_cv.multiply_scalar_(scale);
+                share.scale(&mut logits_cv, start);
                 let gradient_cv = logits_cv.to_kind(self.kind);
                 let _ = gradient_cv.mm_out(&hidden_gradient_nh.narrow(0, start, size), &weight_vh);
                 let update_vh = gradient_cv.tr().mm(&hidden_ch).to_kind(wide);
@@ -162,10 +211,17 @@ impl Model {
             } else {
                 let mut gradient_ch = hidden_gradient_nh.narrow(0, start, size);
                 let _ = logits_cv.mm_out(&gradient_ch, &weight_vh);
-                let _ = gradient_ch.multiply_scalar_(scale);
-                let _ = embed_gradient_vh.addmm_(&logits_cv.tr(), &(hidden_ch * scale));
+                share.scale(&mut gradient_ch, start);
+                let mut shared_ch = hidden_ch.copy();
+                share.scale(&mut shared_ch, start);
+                let _ = embed_gradient_vh.addmm_(&logits_cv.tr(), &shared_ch);
             }
         }
         (losses_n, hidden_gradient_nh)
     }
+}
+
+/// A number whose gradient with respect to `output` is exactly `gradient`.
+pub(super) fn bridge(output: &Tensor, gradient: &Tensor) -> Tensor {
+    output.reshape([-1]).dot(&gradient.reshape([-1]))
 }

@@ -18,7 +18,9 @@ mod error;
 mod huggingface;
 mod init;
 mod loss;
+mod masks;
 mod presets;
+mod recompute;
 mod rotary;
 mod score;
 mod settings;
@@ -31,6 +33,7 @@ pub use config::{Initialization, ModelConfig, ParameterParts};
 pub use error::ModelError;
 pub use huggingface::read_config;
 pub use loss::{logits_chunk_bytes, sequence_losses};
+pub use masks::Masks;
 pub use presets::{PRESET_NAMES, Preset, preset};
 pub use score::Scored;
 pub use settings::ModelSettings;
@@ -62,6 +65,7 @@ pub struct Model {
     final_norm: Norm,
     embed_out_vh: Tensor,
     rotary: Rotary,
+    recompute: bool,
     named: Vec<(String, Tensor)>,
 }
 
@@ -146,6 +150,7 @@ impl Model {
             final_norm,
             embed_out_vh,
             rotary: Rotary::new(config, device, kind),
+            recompute: false,
             named,
         })
     }
@@ -163,6 +168,13 @@ impl Model {
     /// Kind of the arithmetic.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether training keeps the inputs of the blocks only and computes what is inside them again in the backward
+    /// pass: about a third more arithmetic, and memory for activations of one block in place of all (activation
+    /// checkpointing: Chen et al., "Training deep nets with sublinear memory cost", 2016). Gradients are the same.
+    pub fn recompute_activations(&mut self, recompute: bool) {
+        self.recompute = recompute;
     }
 
     /// All parameters in a fixed order, sharing storage with the model; decay on matrices only.
@@ -229,10 +241,21 @@ impl Model {
                 want: format!("below vocab_size = {}", self.config.vocab_size),
             });
         }
-        let ids_bw = Tensor::from_slice(ids)
-            .view([sequences as i64, length + 1])
-            .to_device(self.device);
+        let ids_bw = self.on_device(ids, sequences as i64);
         Ok((ids_bw.narrow(1, 0, length), ids_bw.narrow(1, 1, length)))
+    }
+
+    /// Values [rows, …] on the model's device. On a GPU they go there from pinned memory, and nothing waits for them.
+    pub(crate) fn on_device<T: tch::kind::Element>(&self, values: &[T], rows: i64) -> Tensor {
+        let host = Tensor::from_slice(values).view([rows, -1]);
+        match self.device {
+            Device::Cuda(_) => {
+                let kind = host.kind();
+                host.pin_memory(self.device)
+                    .to_device_(self.device, kind, true, false)
+            }
+            device => host.to_device(device),
+        }
     }
 
     /// Logits [B, L, V] of the token after each of `tokens_bl` (i64). Taps, where given, record the
@@ -241,20 +264,39 @@ impl Model {
     /// # Panics
     /// If L exceeds `max_position_embeddings`, or tokens are not [B, L].
     pub fn forward(&self, tokens_bl: &Tensor, taps: Option<&mut Taps>) -> Tensor {
-        let hidden_nh = self.hidden_states(tokens_bl, taps, |_| ());
+        let hidden_nh = self.hidden_states(tokens_bl, None, taps, |_| ());
         let logits_nv = hidden_nh.linear(&self.compute(&self.embed_out_vh), None::<&Tensor>);
         let size = tokens_bl.size();
         logits_nv.view([size[0], size[1], self.config.vocab_size])
     }
 
     /// The residual stream [N, H] after the final layer norm; `observe` sees the embeddings and then
-    /// the output of each block.
+    /// the output of each block. `documents_bl` as in [`Masks`].
     pub(crate) fn hidden_states(
         &self,
         tokens_bl: &Tensor,
+        documents_bl: Option<&Tensor>,
         mut taps: Option<&mut Taps>,
         mut observe: impl FnMut(&Tensor),
     ) -> Tensor {
+        let mask = documents_bl.map(masks::attention_mask);
+        let pass = self.pass(tokens_bl, mask.as_ref(), taps.as_deref_mut());
+        let mut stream_nh = self.embed(tokens_bl);
+        observe(&stream_nh);
+        for (index, block) in self.blocks.iter().enumerate() {
+            stream_nh = block.forward(&stream_nh, &pass, index, taps.as_deref_mut());
+            observe(&stream_nh);
+        }
+        self.final_norm.forward(&stream_nh, self.kind)
+    }
+
+    /// What blocks must know of a batch; taps begin anew.
+    fn pass<'a>(
+        &'a self,
+        tokens_bl: &Tensor,
+        mask: Option<&'a Tensor>,
+        taps: Option<&mut Taps>,
+    ) -> Pass<'a> {
         let (batch, length) = match tokens_bl.size()[..] {
             [batch, length] => (batch, length),
             _ => panic!("tokens must be [B, L], are {:?}", tokens_bl.size()),
@@ -264,24 +306,22 @@ impl Model {
             "sequence of {length} tokens, the model has {} positions",
             self.config.max_position_embeddings
         );
-        if let Some(taps) = taps.as_deref_mut() {
+        if let Some(taps) = taps {
             taps.begin(batch, length);
         }
-        let tokens_n = tokens_bl.reshape([-1]);
-        let mut stream_nh =
-            Tensor::embedding(&self.embed_in_vh, &tokens_n, -1, false, false).to_kind(self.kind);
-        observe(&stream_nh);
-        let pass = Pass {
+        Pass {
             batch,
             length,
             kind: self.kind,
             rotary: &self.rotary,
-        };
-        for (index, block) in self.blocks.iter().enumerate() {
-            stream_nh = block.forward(&stream_nh, &pass, index, taps.as_deref_mut());
-            observe(&stream_nh);
+            mask,
         }
-        self.final_norm.forward(&stream_nh, self.kind)
+    }
+
+    /// The embeddings [N, H].
+    fn embed(&self, tokens_bl: &Tensor) -> Tensor {
+        let tokens_n = tokens_bl.reshape([-1]);
+        Tensor::embedding(&self.embed_in_vh, &tokens_n, -1, false, false).to_kind(self.kind)
     }
 
     /// A parameter in the kind of the arithmetic.
@@ -294,5 +334,7 @@ impl Model {
 mod golden_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod training_tests;
 #[cfg(test)]
 mod transformers_tests;

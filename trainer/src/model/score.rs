@@ -73,7 +73,7 @@ impl Model {
             let tokens_bl = Tensor::from_slice(&ids)
                 .view([sequences.len() as i64, width as i64])
                 .to_device(self.device);
-            let hidden_nh = self.hidden_states(&tokens_bl, None, |_| ());
+            let hidden_nh = self.hidden_states(&tokens_bl, None, None, |_| ());
             let rows_r = Tensor::from_slice(&rows).to_device(self.device);
             let wide = match self.kind {
                 Kind::Double => Kind::Double,

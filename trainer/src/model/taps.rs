@@ -69,6 +69,11 @@ impl Taps {
         self.records.clear();
     }
 
+    /// Puts records that were made from the last block to the first in order.
+    pub(super) fn made_backwards(&mut self) {
+        self.records.reverse();
+    }
+
     pub(super) fn begin(&mut self, batch: i64, length: i64) {
         self.records.clear();
         (self.batch, self.length) = (batch, length);

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::*;
 use crate::optimizer::{AdamW, AdamWConfig, clip_gradient_norm};
 
-fn tiny(parallel: bool) -> ModelConfig {
+pub(super) fn tiny(parallel: bool) -> ModelConfig {
     ModelConfig {
         vocab_size: 61,
         hidden_size: 32,
@@ -23,7 +23,12 @@ fn tiny(parallel: bool) -> ModelConfig {
     }
 }
 
-fn batch(config: &ModelConfig, sequences: i64, length: i64, salt: i64) -> (Tensor, Tensor) {
+pub(super) fn batch(
+    config: &ModelConfig,
+    sequences: i64,
+    length: i64,
+    salt: i64,
+) -> (Tensor, Tensor) {
     let count = sequences * (length + 1);
     let ids = (Tensor::arange(count, (Kind::Int64, Device::Cpu)) * 7919 + salt * 104_729)
         .remainder(config.vocab_size)

@@ -4,34 +4,12 @@
 //! of its greatest use, the end of a forward pass; every one is counted from shapes. Leaves out what is no tensor of ours: the
 //! libraries and their workspaces, a CUDA context, what the allocator loses, buffers of collectives.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Parts;
 use crate::gradients::GradientMode;
 use crate::model::{ModelConfig, logits_chunk_bytes};
-
-/// Numbers of the forward and backward pass; parameters, gradients and optimizer states are in 32 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// 32 bits.
-    #[default]
-    F32,
-    /// bfloat16.
-    Bf16,
-    /// IEEE half precision.
-    F16,
-}
-
-impl Precision {
-    /// Bytes of a number.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
-    }
-}
+use crate::run::Precision;
 
 /// Bytes of each part.
 #[derive(Clone, Debug, PartialEq, Serialize)]

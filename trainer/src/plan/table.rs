@@ -4,8 +4,9 @@
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
-use super::{Plan, Precision, Rate};
+use super::{Plan, Rate};
 use crate::report::number::{Format, grouped};
+use crate::run::Precision;
 
 pub(super) fn render(plan: &Plan) -> String {
     let mut text = format!("{}\n{}\n", heading(plan), parameters(plan));
@@ -65,9 +66,9 @@ fn parameters(plan: &Plan) -> Table {
 
 fn memory_title(plan: &Plan) -> String {
     let numbers = match plan.memory.precision {
-        Precision::F32 => "32-bit passes",
+        Precision::Fp32 => "32-bit passes",
         Precision::Bf16 => "bfloat16 passes",
-        Precision::F16 => "16-bit passes",
+        Precision::Fp16 => "16-bit passes",
     };
     let count = plan.memory.gpus;
     let processes = if count == 1 { "one GPU" } else { "GPUs" };

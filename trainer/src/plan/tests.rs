@@ -7,7 +7,7 @@ use crate::model::{PRESET_NAMES, preset};
 
 const OPTIONS: PlanOptions = PlanOptions {
     gpus: 1,
-    precision: Precision::F32,
+    precision: Precision::Fp32,
     domains: None,
     vocabulary: None,
     rate: None,
@@ -65,7 +65,7 @@ fn half_precision_halves_activations_and_adds_copies_of_the_weights() {
         };
         plan("[model]\npreset = \"410m\"", &options).memory
     };
-    let (wide, narrow) = (of(Precision::F32), of(Precision::Bf16));
+    let (wide, narrow) = (of(Precision::Fp32), of(Precision::Bf16));
     let ratio = narrow.activations as f64 / wide.activations as f64;
     assert!((0.5..0.52).contains(&ratio), "{ratio}");
     assert_eq!(wide.weight_copies, 0);

@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::data_section::DataSection;
 use super::optimizer_section::OptimizerSection;
 use super::overrides;
+use super::precision::Precision;
 use super::preset_values;
 use crate::distributed::DistributedSection;
 use crate::gradients::{GradientMode, LayerChoice};
@@ -104,6 +105,10 @@ pub struct RunSection {
     pub device: String,
     /// CPU threads of the tensor library; 0 takes all cores.
     pub threads: u32,
+    /// Numbers of the forward and backward passes.
+    pub precision: Precision,
+    /// Whether activations are computed again in the backward pass rather than kept.
+    pub recompute: bool,
     /// Steps in a row whose loss or gradient is not finite before the run gives up.
     pub max_bad_steps: u64,
     /// Whether metrics are written as TensorBoard event files too.
@@ -119,6 +124,8 @@ impl Default for RunSection {
             seed: 1,
             device: "cpu".into(),
             threads: 0,
+            precision: Precision::default(),
+            recompute: false,
             max_bad_steps: 10,
             tensorboard: true,
         }

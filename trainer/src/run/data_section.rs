@@ -37,6 +37,10 @@ pub struct DataSection {
     pub micro_batch_size: usize,
     /// Sequences that every domain of positive base weight gets at the least in each batch.
     pub minimum_per_domain: usize,
+    /// How far a token sees back.
+    pub attention: Attention,
+    /// Which tokens' losses count.
+    pub loss: CountedLosses,
     /// Weights before and without an agent: `natural`, `uniform`, `pile`, or a table by domain.
     pub base_weights: BaseWeights,
     /// What the run should get good at: `uniform`, `base`, or a table by domain.
@@ -58,6 +62,8 @@ impl Default for DataSection {
             batch_size: 1152,
             micro_batch_size: 8,
             minimum_per_domain: 0,
+            attention: Attention::default(),
+            loss: CountedLosses::default(),
             base_weights: BaseWeights::Named(NamedWeights::Natural),
             target: Target::default(),
         }
@@ -90,6 +96,28 @@ impl DataSection {
             ..RemoteOptions::default()
         }
     }
+}
+
+/// How far a token sees back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// To the beginning of its sequence, over documents' ends, as Pythia was trained.
+    #[default]
+    Sequence,
+    /// To the beginning of its document.
+    Document,
+}
+
+/// Which tokens' losses count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountedLosses {
+    /// All.
+    #[default]
+    All,
+    /// Not those of documents' first tokens, which nothing before them says anything of.
+    WithinDocuments,
 }
 
 /// The weights of the corpus itself.

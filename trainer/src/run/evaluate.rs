@@ -10,7 +10,7 @@ use std::time::Instant;
 use hds::index::{IndexError, Split, TokenizerEntry};
 use hds_loader::Index;
 use serde::Serialize;
-use tch::{Device, Kind};
+use tch::Device;
 use thiserror::Error;
 
 use super::config::{ConfigError, RunConfig};
@@ -145,7 +145,7 @@ impl LoadedModel {
         }
         section.threads = options.threads.unwrap_or(section.threads);
         let device: Device = setup::prepare_device(&section, &Group::alone())?;
-        let model = Model::load_huggingface(&trained.model, device, Kind::Float)?;
+        let model = Model::load_huggingface(&trained.model, device, section.precision.kind())?;
         Ok(Self { trained, model })
     }
 

@@ -6,6 +6,7 @@
 use hds_loader::{EvaluationSequences, Index, LoaderError, Split};
 
 use super::config::RunConfig;
+use super::data_section::Attention;
 use super::error::RunError;
 use crate::distributed::Group;
 use crate::evaluation::{HeldOutLoss, Window, evaluate};
@@ -16,6 +17,7 @@ pub struct HeldOut {
     domains: Vec<EvaluationSequences>,
     sequence_length: usize,
     batch_size: usize,
+    attention: Attention,
 }
 
 impl HeldOut {
@@ -35,6 +37,7 @@ impl HeldOut {
             domains,
             sequence_length: length,
             batch_size: config.evaluation_batch_size(),
+            attention: config.data.attention,
         })
     }
 
@@ -54,9 +57,19 @@ impl HeldOut {
             .map(|(_, (domain, place))| {
                 let mut tokens = vec![0; self.sequence_length + 1];
                 self.domains[domain].read(place, &mut tokens)?;
+                let mut documents = None;
+                if self.attention == Attention::Document {
+                    let mut numbers = vec![0; self.sequence_length];
+                    self.domains[domain].documents(place, &mut numbers)?;
+                    documents = Some(numbers);
+                }
                 // Domains are at most 4096.
-                let domain = hds::DomainId(domain as u16);
-                Ok(Window { domain, tokens })
+                let id = hds::DomainId(domain as u16);
+                Ok(Window {
+                    domain: id,
+                    tokens,
+                    documents,
+                })
             });
         let mut held_out = evaluate(model, mine, self.domains.len(), self.batch_size)?;
         if !group.is_alone() {

@@ -73,6 +73,9 @@ pub struct StepRecord<'a> {
     /// Whether the update was left out because loss or gradient was not finite.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
+    /// Factor of the loss in the passes, in the precision that needs one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
     /// Version of the weights that governed the batch.
     pub weights_version: u64,
     /// Those weights; length K.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigError;
+use crate::model::DecayOn;
 use crate::optimizer::{AdamWConfig, Schedule};
 
 /// Shape of the learning rate over the run.
@@ -37,8 +38,10 @@ pub struct OptimizerSection {
     pub betas: (f64, f64),
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Decoupled weight decay, on matrices only.
+    /// Decoupled weight decay.
     pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay_on: DecayOn,
     /// Greatest global norm of the gradient.
     pub gradient_clip: f64,
 }
@@ -57,6 +60,7 @@ impl Default for OptimizerSection {
             betas: adamw.betas,
             epsilon: adamw.epsilon,
             weight_decay: adamw.weight_decay,
+            decay_on: DecayOn::default(),
             gradient_clip: 1.0,
         }
     }

@@ -8,7 +8,7 @@ use hds::durable::{self, FileError};
 use hds::index::Split;
 use hds::{DomainSet, Mixture};
 use hds_loader::Index;
-use tch::{Cuda, Device, Kind};
+use tch::{Cuda, Device};
 
 use super::checkpoint::CheckpointError;
 use super::config::{ConfigError, RunConfig, RunSection};
@@ -33,8 +33,9 @@ pub const OF_A_PROCESS: [&str; 10] = [
 ];
 
 /// Further keys that may differ between a run and its continuation.
-const OF_A_START: [&str; 4] = [
+const OF_A_START: [&str; 5] = [
     "run.max_bad_steps",
+    "run.recompute",
     "run.tensorboard",
     "checkpoint.interval_steps",
     "checkpoint.keep",
@@ -78,10 +79,12 @@ pub fn prepare_device(run: &RunSection, group: &Group) -> Result<Device, RunErro
             .and_then(|n| n.parse().ok())
             .ok_or_else(|| fail("is neither cpu, cuda nor cuda:N"))?,
     };
-    if !Cuda::is_available() || i64::try_from(number).unwrap_or(i64::MAX) >= Cuda::device_count() {
-        return Err(fail(
-            "no such CUDA device is visible to libtorch; use --set run.device=cpu",
-        ));
+    crate::cuda::load().map_err(fail)?;
+    let count = Cuda::device_count();
+    if !Cuda::is_available() || i64::try_from(number).unwrap_or(i64::MAX) >= count {
+        return Err(fail(&format!(
+            "libtorch sees {count} GPUs (nvidia-smi lists what the driver has); use --set run.device=cpu to train without"
+        )));
     }
     Ok(Device::Cuda(number))
 }
@@ -117,25 +120,25 @@ pub fn model(
     checkpoint: Option<&Path>,
 ) -> Result<Model, RunError> {
     if let Some(checkpoint) = checkpoint {
-        return Ok(Model::load_huggingface(
-            &checkpoint.join("model"),
-            device,
-            Kind::Float,
-        )?);
+        return load(&checkpoint.join("model"), config, device);
     }
     let vocabulary = index.manifest().tokenizer.vocabulary;
     let model_config = config
         .model
         .resolve(u64::from(vocabulary), config.data.sequence_length as u64)?;
     if let Some(folder) = &config.model.start_from {
-        return Ok(Model::load_huggingface(folder, device, Kind::Float)?);
+        return load(folder, config, device);
     }
-    Ok(Model::new(
-        &model_config,
-        device,
-        Kind::Float,
-        config.run.seed,
-    )?)
+    let kind = config.run.precision.kind();
+    let mut model = Model::new(&model_config, device, kind, config.run.seed)?;
+    model.recompute_activations(config.run.recompute);
+    Ok(model)
+}
+
+fn load(folder: &Path, config: &RunConfig, device: Device) -> Result<Model, RunError> {
+    let mut model = Model::load_huggingface(folder, device, config.run.precision.kind())?;
+    model.recompute_activations(config.run.recompute);
+    Ok(model)
 }
 
 /// What a policy may know of the run.

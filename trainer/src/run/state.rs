@@ -9,6 +9,7 @@ use hds_loader::LoaderState;
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
+use super::precision::LossScale;
 
 /// Version of `run.json`.
 pub const FORMAT_VERSION: u32 = 1;
@@ -39,6 +40,9 @@ pub struct RunState {
     pub reward: serde_json::Value,
     /// ‖Δω‖₂ of each selected layer at the last update.
     pub weight_change_norms: Vec<f64>,
+    /// Scale of the loss, in the precision that needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
 }
 
 impl RunState {

@@ -6,16 +6,18 @@
 //! accumulation gives the same gradient as one pass. Each rank of a group reads its own rows of the batch; the outcome
 //! is the whole batch's, the same on all ranks but for `gram`, which is rank 0's.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hds_loader::Batch;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, Tensor, no_grad};
 
+use super::data_section::{Attention, CountedLosses};
 use super::error::RunError;
 use super::target::TargetRows;
 use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
-use crate::model::{Model, Taps};
+use crate::model::{Masks, Model, Taps};
 use crate::optimizer::{AdamW, Parameter, clip_gradient_norm, clip_parts, norm};
 use crate::signals::{Gram, StepSignals};
 
@@ -27,6 +29,12 @@ pub struct StepSettings {
     pub gradient_clip: f64,
     /// Learning rate of this step.
     pub learning_rate: f64,
+    /// Factor of the loss in the passes, a power of two; gradients are divided by it before anything looks at them.
+    pub loss_scale: f64,
+    /// How far tokens see back.
+    pub attention: Attention,
+    /// Which losses count.
+    pub loss: CountedLosses,
 }
 
 /// The layers whose weights and gradients the scheduler sees.
@@ -166,17 +174,27 @@ pub fn run_step(
             .gradients
             .is_some()
             .then(|| Taps::new(watch.blocks.clone()));
-        let scale = 1.0 / all as f64;
+        let scale = settings.loss_scale / all as f64;
         let model = learner.model;
-        let nll_b = model.accumulate_gradients(&inputs_bl, &targets_bl, scale, taps.as_mut());
+        let masks = masks(model, batch, range.clone(), settings);
+        let nll_b = model.accumulate_gradients_masked(
+            &inputs_bl,
+            &targets_bl,
+            &masks,
+            scale,
+            taps.as_mut(),
+        );
         if let (Some(gradients), Some(taps)) = (&mut watch.gradients, &mut taps) {
             let start = Instant::now();
             gradients.accumulate(taps, &batch.domains[range], scale)?;
             signals_time += start.elapsed();
         }
-        losses_b.push(nll_b.to_device(Device::Cpu).to_kind(Kind::Double));
+        // Stays on its device: nothing waits for a GPU between the passes.
+        losses_b.push(nll_b);
     }
-    let own: Vec<f64> = Vec::try_from(Tensor::cat(&losses_b, 0))?;
+    let own_b = Tensor::cat(&losses_b, 0).to_device(Device::Cpu);
+    let own: Vec<f64> = Vec::try_from(own_b.to_kind(Kind::Double))?;
+    unscale(learner.parameters, settings.loss_scale);
     let sequences = Sequences::gather(batch, &own, group)?;
     let loss = sequences.losses.iter().sum::<f64>() / all as f64;
     let gradient_norm = reduce_and_clip(learner, settings.gradient_clip, group)?;
@@ -209,6 +227,48 @@ pub fn run_step(
     })
 }
 
+/// What restricts attention and losses of some rows, on the model's device.
+fn masks(model: &Model, batch: &Batch, rows: Range<usize>, settings: &StepSettings) -> Masks {
+    let length = batch.sequence_length;
+    let count = rows.len() as i64;
+    let documents = (settings.attention == Attention::Document).then(|| {
+        let mut numbers = vec![0i64; rows.len() * length];
+        for (row, numbers) in rows.clone().zip(numbers.chunks_mut(length)) {
+            for (number, span) in (0..).zip(batch.spans(row)) {
+                let end = ((span.start + span.length) as usize).min(length);
+                if let Some(inputs) = numbers.get_mut(span.start as usize..end) {
+                    inputs.fill(number);
+                }
+            }
+        }
+        model.on_device(&numbers, count)
+    });
+    let counted = (settings.loss == CountedLosses::WithinDocuments).then(|| {
+        let mut counted = vec![true; rows.len() * length];
+        batch.loss_mask(rows.clone(), &mut counted);
+        model.on_device(&counted, count)
+    });
+    Masks {
+        documents_bl: documents,
+        counted_bl: counted,
+    }
+}
+
+/// Divides all gradients by the factor of the loss.
+fn unscale(parameters: &[Parameter], factor: f64) {
+    if factor == 1.0 {
+        return;
+    }
+    no_grad(|| {
+        for parameter in parameters {
+            let mut gradient = parameter.tensor.grad();
+            if gradient.defined() {
+                let _ = gradient.multiply_scalar_(1.0 / factor);
+            }
+        }
+    });
+}
+
 /// Adds the gradients of held-out sequences to the watched ones. What it adds to the model's own must be set to zero before
 /// they are used.
 fn measure_target(
@@ -223,7 +283,7 @@ fn measure_target(
     };
     let passes = rows.domains.chunks(settings.micro_batch_size);
     let tokens = rows.tokens.chunks(settings.micro_batch_size * (length + 1));
-    let scale = 1.0 / rows.domains.len() as f64;
+    let scale = settings.loss_scale / rows.domains.len() as f64;
     for (domains, tokens) in passes.zip(tokens) {
         let (inputs_bl, targets_bl) = model.batch(tokens, domains.len())?;
         let mut taps = Taps::new(watch.blocks.clone());

@@ -23,6 +23,7 @@ use super::held_out::HeldOut;
 use super::interrupt::Interrupt;
 use super::ledger::Ledger;
 use super::metrics::{EvaluationRecord, EvaluationTiming, RunRecord, StepRecord, StepTiming};
+use super::precision::LossScale;
 use super::progress::Progress;
 use super::state::{self, RunState};
 use super::step::{Learner, StepSettings, Watch, run_step};
@@ -80,6 +81,8 @@ pub struct Trainer {
     /// Rank 0's.
     policy: Option<Box<dyn Policy>>,
     held_out: HeldOut,
+    /// Where the precision needs one.
+    loss_scale: Option<LossScale>,
     place: Place,
     /// The newest checkpoint of this run, by its steps.
     saved: Option<(u64, PathBuf)>,
@@ -184,6 +187,9 @@ impl Trainer {
             micro_batch_size: self.config.micro_batch_size(),
             gradient_clip: self.config.optimizer.gradient_clip,
             learning_rate,
+            loss_scale: self.loss_scale.as_ref().map_or(1.0, LossScale::factor),
+            attention: self.config.data.attention,
+            loss: self.config.data.loss,
         };
         let mut learner = Learner {
             model: &self.model,
@@ -217,7 +223,14 @@ impl Trainer {
         let tokens = (self.config.data.batch_size * self.config.data.sequence_length) as u64;
         self.place.tokens += tokens;
         self.place.last_loss = outcome.loss;
-        if outcome.skipped {
+        let scaled_too_far = outcome.loss.is_finite()
+            && self
+                .loss_scale
+                .as_mut()
+                .is_some_and(|scale| scale.after(!outcome.skipped));
+        if scaled_too_far {
+            // Expected now and then, and mended: the next step's scale is half as large.
+        } else if outcome.skipped {
             self.place.bad_steps += 1;
         } else {
             self.place.bad_steps = 0;
@@ -232,6 +245,7 @@ impl Trainer {
                 learning_rate,
                 gradient_norm: outcome.gradient_norm,
                 skipped: outcome.skipped,
+                loss_scale: self.loss_scale.as_ref().map(|_| settings.loss_scale),
                 weights_version: in_force.version,
                 weights: in_force.mixture.weights(),
                 samples: &decided.signals.samples,
@@ -371,6 +385,7 @@ impl Trainer {
             weights: weights.mixture.weights().to_vec(),
             reward: self.reward.save()?,
             weight_change_norms: self.watch.norms.changes().to_vec(),
+            loss_scale: self.loss_scale.clone(),
         };
         let path = ledger
             .checkpoints

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use hds_trainer::plan::{Plan, PlanOptions, Precision, Rate};
-use hds_trainer::run::RunConfig;
+use hds_trainer::plan::{Plan, PlanOptions, Rate};
+use hds_trainer::run::{Precision, RunConfig};
 
 /// Say what a run will take: parameters, memory of a GPU, operations, time and disk.
 ///
@@ -34,9 +34,9 @@ pub struct PlanArguments {
     /// GPUs that share each batch and the optimizer's states (ZeRO-1)
     #[arg(long, value_name = "N", default_value_t = 1)]
     gpus: u64,
-    /// Numbers of the forward and backward pass
-    #[arg(long, value_enum, default_value_t = Numbers::F32)]
-    precision: Numbers,
+    /// Numbers of the forward and backward pass [default: the configuration's run.precision]
+    #[arg(long, value_enum)]
+    precision: Option<Numbers>,
     /// Number of domains, where there is no index to read it from [default: The Pile's 22]
     #[arg(long, value_name = "K")]
     domains: Option<usize>,
@@ -61,11 +61,13 @@ pub struct PlanArguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Numbers {
     /// 32 bits
-    F32,
+    #[value(alias = "f32")]
+    Fp32,
     /// bfloat16
     Bf16,
     /// IEEE half precision
-    F16,
+    #[value(alias = "f16")]
+    Fp16,
 }
 
 /// Prints the plan.
@@ -79,9 +81,10 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     let options = PlanOptions {
         gpus: arguments.gpus,
         precision: match arguments.precision {
-            Numbers::F32 => Precision::F32,
-            Numbers::Bf16 => Precision::Bf16,
-            Numbers::F16 => Precision::F16,
+            None => config.run.precision,
+            Some(Numbers::Fp32) => Precision::Fp32,
+            Some(Numbers::Bf16) => Precision::Bf16,
+            Some(Numbers::Fp16) => Precision::Fp16,
         },
         domains: arguments.domains,
         vocabulary: arguments.vocabulary,

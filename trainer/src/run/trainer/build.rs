@@ -14,6 +14,7 @@ use super::super::config::RunConfig;
 use super::super::error::RunError;
 use super::super::held_out::HeldOut;
 use super::super::ledger::{Opened, resume_point};
+use super::super::precision::LossScale;
 use super::super::state::RunState;
 use super::super::step::Watch;
 use super::super::target::TargetText;
@@ -87,7 +88,8 @@ impl Trainer {
         let parameters = model.parameters();
         let shares = Shares::new(&parameters, &group);
         let adamw = config.optimizer.adamw();
-        let mut optimizer = AdamW::sharded(model.parameters(), shares.own(), adamw);
+        let decaying = model.parameters_decaying(config.optimizer.decay_on);
+        let mut optimizer = AdamW::sharded(decaying, shares.own(), adamw);
         let schedule = config.optimizer.schedule(config.run.steps);
         let blocks = config
             .signals
@@ -166,6 +168,10 @@ impl Trainer {
             bad_steps: saved.bad_steps,
             last_loss: f64::NAN,
         });
+        let loss_scale = match saved {
+            Some(saved) => saved.loss_scale.clone(),
+            None => LossScale::of(config.run.precision),
+        };
         Ok(Self {
             config,
             out: out.to_owned(),
@@ -183,6 +189,7 @@ impl Trainer {
             schedule,
             live,
             loader,
+            loss_scale,
             watch,
             reward,
             policy: group.leads().then_some(policy),
