@@ -6,6 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use super::error::SessionError;
 use super::lines::{Lines, Next};
@@ -25,8 +26,8 @@ pub(super) struct Context {
     /// Asked of the client first, if there is one.
     pub token: Option<blake3::Hash>,
     pub stop: Interrupt,
-    /// Reads that may time out before the run is open.
-    pub patience: u32,
+    /// Time from the first look at a connection until its run must be open.
+    pub open_within: Duration,
 }
 
 /// Serves a client until it ends, is refused, or the server stops; saves its run if it is open.
@@ -61,15 +62,17 @@ struct Connection<'a, W> {
 impl<W: Write> Connection<'_, W> {
     fn serve(&mut self, reader: impl Read) -> io::Result<()> {
         let mut lines = Lines::new(reader);
+        // By the clock, whatever is sent: a client that sends a byte now and then is no better than a silent one.
+        let deadline = Instant::now() + self.context.open_within;
         loop {
             let limit = if self.trusted {
                 LINE_BYTES
             } else {
                 HELLO_BYTES
             };
-            // A training step may take as long as it likes, a client that says nothing may not.
-            let patience = self.session.is_none().then_some(self.context.patience);
-            let line = match lines.next(limit, patience, &self.context.stop)? {
+            // A training step may take as long as it likes, a client that opens no run may not.
+            let deadline = self.session.is_none().then_some(deadline);
+            let line = match lines.next(limit, deadline, &self.context.stop)? {
                 Next::Line(line) => line,
                 Next::End | Next::Stopped => return Ok(()),
                 Next::TooLong => {

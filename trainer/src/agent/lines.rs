@@ -4,6 +4,7 @@
 //! Always holds: no more than the limit is kept in memory; a line that is not finished is never given.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::time::Instant;
 
 use crate::run::Interrupt;
 
@@ -16,7 +17,7 @@ pub(super) enum Next {
     End,
     /// A line beyond the limit.
     TooLong,
-    /// A stop was asked for, or `patience` reads timed out in a row.
+    /// A stop was asked for, or the deadline has passed.
     Stopped,
 }
 
@@ -34,18 +35,20 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next line of at most `limit` bytes. `patience` bounds the reads that may time out in a row.
+    /// The next line of at most `limit` bytes, which must have come by `deadline`.
     ///
     /// # Errors
     /// Those of the reader but for time-outs and interruptions.
     pub(super) fn next(
         &mut self,
         limit: usize,
-        patience: Option<u32>,
+        deadline: Option<Instant>,
         stop: &Interrupt,
     ) -> io::Result<Next> {
-        let mut timed_out = 0;
         loop {
+            if stop.is_asked() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Next::Stopped);
+            }
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -55,10 +58,6 @@ impl<R: Read> Lines<R> {
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                     ) =>
                 {
-                    timed_out += 1;
-                    if stop.is_asked() || patience.is_some_and(|most| timed_out > most) {
-                        return Ok(Next::Stopped);
-                    }
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -76,15 +75,15 @@ impl<R: Read> Lines<R> {
             if end.is_some() {
                 return Ok(Next::Line(std::mem::take(&mut self.line)));
             }
-            if stop.is_asked() {
-                return Ok(Next::Stopped);
-            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     /// Gives its parts one read at a time, `None` as a time-out.
@@ -105,6 +104,35 @@ mod tests {
         }
     }
 
+    /// Times out for ever.
+    struct Silent;
+
+    impl Read for Silent {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            thread::sleep(Duration::from_millis(1));
+            Err(io::Error::from(io::ErrorKind::WouldBlock))
+        }
+    }
+
+    /// Sends a byte now and then for ever.
+    struct Dripping;
+
+    impl Read for Dripping {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            thread::sleep(Duration::from_millis(1));
+            out[0] = b' ';
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_peer_that_sends_a_byte_now_and_then_has_no_more_time_than_a_silent_one() {
+        let mut lines = Lines::new(Dripping);
+        let soon = Instant::now() + Duration::from_millis(20);
+        let next = lines.next(1 << 20, Some(soon), &Interrupt::default());
+        assert_eq!(next.unwrap(), Next::Stopped);
+    }
+
     #[test]
     fn a_line_is_whole_whatever_the_reads_were() {
         let parts = vec![
@@ -117,7 +145,8 @@ mod tests {
         ];
         let mut lines = Lines::new(Parts(parts));
         let stop = Interrupt::default();
-        let mut next = || lines.next(10, Some(3), &stop).unwrap();
+        let later = Instant::now() + Duration::from_secs(600);
+        let mut next = || lines.next(10, Some(later), &stop).unwrap();
         assert_eq!(next(), Next::Line(b"ab".to_vec()));
         assert_eq!(next(), Next::Line(b"c".to_vec()));
         assert_eq!(next(), Next::End);
@@ -128,8 +157,9 @@ mod tests {
         let stop = Interrupt::default();
         let mut lines = Lines::new(Parts(vec![Some(&b"12345678901"[..])]));
         assert_eq!(lines.next(10, None, &stop).unwrap(), Next::TooLong);
-        let mut lines = Lines::new(Parts(vec![None, None, None, Some(&b"x\n"[..])]));
-        assert_eq!(lines.next(10, Some(2), &stop).unwrap(), Next::Stopped);
+        let mut lines = Lines::new(Silent);
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(lines.next(10, Some(soon), &stop).unwrap(), Next::Stopped);
         stop.ask();
         let mut lines = Lines::new(Parts(vec![None]));
         assert_eq!(lines.next(10, None, &stop).unwrap(), Next::Stopped);

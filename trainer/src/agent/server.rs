@@ -147,7 +147,7 @@ impl Server {
             sessions: self.sessions.clone(),
             token: self.token,
             stop: stop.clone(),
-            patience: (OPEN_LIMIT.as_millis() / LOOK.as_millis()) as u32,
+            open_within: OPEN_LIMIT,
         });
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         while !stop.is_asked() {
