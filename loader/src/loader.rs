@@ -81,8 +81,7 @@ impl Loader {
         step: u64,
         samples: Vec<u64>,
     ) -> Result<Self, LoaderError> {
-        config.check()?;
-        index.check_cache(&config)?;
+        index.check(&config)?;
         let windows: Vec<u64> = index
             .domains()
             .ids()
@@ -92,13 +91,6 @@ impl Loader {
                     .samples(config.packing, config.sequence_length)
             })
             .collect();
-        let vocabulary = index.manifest().tokenizer.vocabulary;
-        if let Some(token) = config.padding_token.filter(|&token| token >= vocabulary) {
-            return Err(LoaderError::Config {
-                field: "padding_token",
-                reason: format!("is {token}, not below the vocabulary of {vocabulary}"),
-            });
-        }
         let ends = DomainEnds::new(&config, &windows);
         let order = WindowOrder::new(config.seed, config.order, windows);
         let now = weights.look(step)?;
