@@ -186,6 +186,7 @@ impl Bench {
         let facts = RunFacts {
             domains: &set,
             base_weights: vec![1.0 / size.domains as f64; size.domains],
+            target: vec![1.0 / size.domains as f64; size.domains],
             natural_tokens: vec![1; size.domains],
             total_steps: TOTAL_STEPS,
             sequence_length: size.length as u64,
