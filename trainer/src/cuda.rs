@@ -37,6 +37,7 @@ pub fn load() -> Result<(), &'static str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stdout)] // says why it is skipped
 mod tests {
     #[test]
     fn without_cuda_the_reason_names_the_library_and_the_way_out() {

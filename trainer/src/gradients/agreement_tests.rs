@@ -1,5 +1,7 @@
 //! Sketches against exact gradients on a small model that has learnt something: unbiased, and of one opinion on domains.
 
+#![allow(clippy::print_stdout)] // what a test tells with --show-output
+
 use hds::DomainId;
 use hds::random::{Purpose, RandomStream};
 use tch::{Device, Kind, Tensor};
