@@ -120,7 +120,7 @@ impl EvaluationSequences {
 }
 
 impl EvaluationSequences {
-    /// Puts into `out` [L] which document each of the first L tokens of sequence `place` is in, counted from 0.
+    /// Puts into `out`, L long, which document each of the first L tokens of sequence `place` is in, counted from 0.
     ///
     /// # Errors
     /// If there is no such sequence, `out` has another length, or the index is damaged.
