@@ -206,3 +206,31 @@ fn damage_anywhere_gives_an_error_or_the_right_documents_never_a_panic() {
         assert!(!scratch.path("index.building").exists(), "byte {at}");
     }
 }
+
+#[test]
+fn a_page_that_is_not_what_its_checksum_says_is_an_error() {
+    // Written by pyarrow 26 with write_page_checksum=True, which the writer of this project's library does not have.
+    let mut file = include_bytes!("corpora/page_checksums.parquet").to_vec();
+    let scratch = Scratch::new();
+    scratch.write("whole.parquet", &file);
+    assert_eq!(
+        run(&scratch.options(&["whole.parquet"])).unwrap().documents,
+        1
+    );
+
+    let place = file
+        .windows(6)
+        .position(|bytes| bytes == b"stored")
+        .unwrap();
+    file[place] = b'S';
+    let scratch = Scratch::new();
+    scratch.write("damaged.parquet", &file);
+    let error = run(&scratch.options(&["damaged.parquet"]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("damaged.parquet") && error.contains("CRC"),
+        "{error}"
+    );
+    assert!(!scratch.path("index").exists());
+}

@@ -207,6 +207,9 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         step = arguments.maybe_whole("step", step, most=arguments.I64)
         if step is None:
             step = self._where()
+            if step != self._position and not self._arrivals:
+                # Another thread draws a batch: the stream is ahead of what it has handed over.
+                step = self._position
             if step != self._position and not self._at_end(step):
                 raise ValueError(
                     f"batches up to {step} have arrived from worker processes, and nobody told how many were "
@@ -373,7 +376,7 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         #: Batches trained on, as far as this process knows.
         self._position = step
         #: Whether every batch trained on was counted here, and whether one that arrives now is.
-        self._counted = self._counting = False
+        self._counted = self._counting = self._arrivals = False
         self._running = None
         self._generation += 1
         self._logged = False
@@ -416,6 +419,7 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
 
     def _arrived(self, batch: Batch) -> None:
         """Notes a batch that came from a worker process."""
+        self._arrivals = True
         if not self._counting:
             self._counted = False
         self._core.note(batch.step, list(batch.samples))

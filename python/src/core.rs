@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hds::weight_log::{Header, WeightLogError, WeightLogWriter};
+use hds::weight_log::{Header, WeightLogError, WeightLogReader, WeightLogWriter};
 use hds::{
     Mixture, SharedWeights, SharedWeightsWriter, VersionedMixture, WeightReplay, WeightSource,
 };
@@ -290,6 +290,9 @@ impl Core {
     /// Writes the weights of batches to a log, anew from batch 0 on, else going on with one.
     fn log_to(&self, path: PathBuf, step: u64) -> PyResult<()> {
         let header = self.log_header();
+        if step == 0 {
+            keep_old_log(&path)?;
+        }
         let writer = if step == 0 || !path.exists() {
             WeightLogWriter::create(&path, &header)
         } else {
@@ -431,4 +434,30 @@ impl Core {
 
 fn log_error(error: WeightLogError) -> PyErr {
     source_error(error.into())
+}
+
+/// Moves a log that a run from its beginning would replace out of the way; nothing that is there is lost.
+fn keep_old_log(path: &Path) -> PyResult<()> {
+    if path.metadata().map_or(0, |m| m.len()) == 0 {
+        return Ok(());
+    }
+    WeightLogReader::open(path).map_err(|e| {
+        PyValueError::new_err(format!("weight_log: it is there and no weight log: {e}"))
+    })?;
+    let numbered = (1u32..).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    });
+    for old in numbered {
+        if old.symlink_metadata().is_err() {
+            hds::note!(
+                "note: {} is of an earlier run and now called {}",
+                path.display(),
+                old.display()
+            );
+            return Ok(std::fs::rename(path, old)?);
+        }
+    }
+    Ok(())
 }

@@ -334,6 +334,43 @@ def test_a_log_replays_the_run_alone(index, tmp_path):
         dataset(index, replay=log, seed=6)
 
 
+def test_a_log_that_is_there_is_kept_and_other_files_are_not_touched(index, tmp_path):
+    log = tmp_path / "weights.jsonl"
+    stream(dataset(index, weight_log=log), 3)
+    first = log.read_text()
+    # A run that forgot its state begins at batch 0.
+    stream(dataset(index, weight_log=log), 1)
+    stream(dataset(index, weight_log=log), 2)
+    assert (tmp_path / "weights.jsonl.1").read_text() == first
+    assert len((tmp_path / "weights.jsonl.2").read_text().splitlines()) == 2
+    assert len(log.read_text().splitlines()) == 3
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with pytest.raises(ValueError, match="weight_log: it is there and no weight log"):
+        stream(dataset(index, weight_log=precious), 1)
+    with pytest.raises(hds.HdsError, match="no file of weights"):
+        hds.WeightsWriter(precious, ["a", "b"], [0.5, 0.5])
+    assert precious.read_text() == "precious"
+
+
+def test_a_thread_takes_states_while_another_draws(index):
+    data = dataset(index)
+    states, done = [], threading.Event()
+
+    def save():
+        while not done.is_set():
+            states.append(data.state_dict()["step"])
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    try:
+        stream(data, 300, change=False)
+    finally:
+        done.set()
+        thread.join()
+    assert len(states) > 10 and states == sorted(states) and states[-1] <= 300
+
+
 def dataset_at(index, state):
     data = dataset(index)
     data.load_state_dict(state)

@@ -4,7 +4,7 @@
 //! file lock, which ends with the process); readers find the file whole or not at all.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -35,13 +35,26 @@ struct Newest {
     version: u64,
 }
 
+/// Whether a file may be replaced: it is empty, or of this format.
+fn is_ours(mut file: File) -> io::Result<bool> {
+    let mut start = [0; 8];
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    Ok(match file.read_exact(&mut start) {
+        Ok(()) => u64::from_ne_bytes(start) == MAGIC,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+        Err(error) => return Err(error),
+    })
+}
+
 impl SharedWeightsWriter {
     /// Makes the file, in place of one that no writer has open; `first` governs batches from `step` on.
     ///
     /// All batches may be drawn until [`Self::set_horizon`] says otherwise.
     ///
     /// # Errors
-    /// If another writer has the file open, it cannot be written, or `first` is not of these domains.
+    /// If another writer has the file open, it is there and no such file, it cannot be written, or `first` is not of these domains.
     pub fn create(
         path: &Path,
         domains: &DomainSet,
@@ -61,6 +74,13 @@ impl SharedWeightsWriter {
         }
         if let Ok(old) = File::open(path) {
             lock(&old, path)?;
+            if !is_ours(old).map_err(|e| SharedWeightsError::io("read", path, e))? {
+                let why = io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "it is there and no file of weights",
+                );
+                return Err(SharedWeightsError::io("replace", path, why));
+            }
         }
         // Of this process alone, so that two writers that start at once do not share it.
         let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -20,5 +20,7 @@ pub(crate) fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
         )?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
+    // A file beyond the limit of `ulimit -f` is then an error of the write, which names the file.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
     Ok(interrupted)
 }

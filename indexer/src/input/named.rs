@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use glob::Pattern;
 use thiserror::Error;
 
 /// Why names give no paths.
@@ -71,22 +72,35 @@ pub fn expand(names: &[PathBuf]) -> Result<Vec<PathBuf>, NameError> {
 }
 
 fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, NameError> {
-    // As a shell does it: hidden files only where the pattern says so, `*` does not pass `/`.
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let matches = glob::glob_with(pattern, options).map_err(|e| NameError::Pattern {
-        pattern: pattern.into(),
-        reason: e.msg,
-    })?;
-    let mut found = Vec::new();
-    for path in matches {
-        found.push(path.map_err(|e| NameError::Read {
-            path: e.path().into(),
-            source: e.into(),
-        })?);
+    let mut found = vec![PathBuf::from(if pattern.starts_with('/') {
+        "/"
+    } else {
+        ""
+    })];
+    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+    for (place, &part) in parts.iter().enumerate() {
+        // A folder is read with all below it.
+        if part == "**" && place + 1 == parts.len() {
+            break;
+        }
+        let folders = std::mem::take(&mut found);
+        if part == "**" {
+            for folder in folders {
+                folders_below(folder, &mut found)?;
+            }
+        } else if part.contains(['*', '?', '[']) {
+            let names = Pattern::new(part).map_err(|e| NameError::Pattern {
+                pattern: pattern.into(),
+                reason: e.msg,
+            })?;
+            for folder in folders {
+                let entries = entries_of(&folder)?.into_iter();
+                found.extend(entries.filter(|path| fits(&names, path)));
+            }
+        } else {
+            let paths = folders.into_iter().map(|folder| folder.join(part));
+            found.extend(paths.filter(|path| path.symlink_metadata().is_ok()));
+        }
     }
     if found.is_empty() {
         return Err(NameError::NoMatch {
@@ -95,6 +109,53 @@ fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, NameError> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Whether a name fits a part of a pattern, as in a shell: hidden ones only where the pattern says so. Bytes that are not
+/// UTF-8 fit wildcards.
+fn fits(part: &Pattern, path: &Path) -> bool {
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    part.matches_with(&name, options)
+}
+
+/// What is in a folder; nothing where it is none.
+fn entries_of(folder: &Path) -> Result<Vec<PathBuf>, NameError> {
+    let here = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    if !here.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| NameError::Read {
+        path: here.into(),
+        source,
+    };
+    let entries = fs::read_dir(here).map_err(failed)?;
+    entries
+        .map(|entry| entry.map(|entry| folder.join(entry.file_name())))
+        .collect::<Result<_, _>>()
+        .map_err(failed)
+}
+
+/// A folder and all below it that are not hidden; links are not followed.
+fn folders_below(folder: PathBuf, found: &mut Vec<PathBuf>) -> Result<(), NameError> {
+    for path in entries_of(&folder)? {
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.symlink_metadata().is_ok_and(|m| m.is_dir()) {
+            folders_below(path, found)?;
+        }
+    }
+    found.push(folder);
+    Ok(())
 }
 
 /// The paths in a list, one a line, taken literally; `-` is a list on the standard input. Empty lines are passed over.
@@ -184,6 +245,27 @@ mod tests {
         assert_eq!(found("[1].jsonl"), ["[1].jsonl"]);
         assert_eq!(found("a/?.jsonl"), ["a/1.jsonl"]);
         assert_eq!(found("absent.jsonl"), ["absent.jsonl"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_that_are_not_utf8_fit_wildcards_and_stop_nothing() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        let odd = |name: &[u8]| dir.path().join(std::ffi::OsStr::from_bytes(name));
+        fs::create_dir(odd(b"d\xff")).unwrap();
+        for name in [&b"a.jsonl"[..], b"x\xff.jsonl", b"d\xff/b.jsonl"] {
+            fs::write(odd(name), "").unwrap();
+        }
+        let found = |pattern: &str| expand(&[dir.path().join(pattern)]).unwrap();
+        assert_eq!(found("a*"), [odd(b"a.jsonl")]);
+        assert_eq!(found("*.jsonl"), [odd(b"a.jsonl"), odd(b"x\xff.jsonl")]);
+        assert_eq!(
+            found("**/*.jsonl"),
+            [odd(b"a.jsonl"), odd(b"d\xff/b.jsonl"), odd(b"x\xff.jsonl")]
+        );
+        // A folder at the end is read with all below it.
+        assert_eq!(found("*/**"), [odd(b"d\xff")]);
     }
 
     #[test]
