@@ -67,7 +67,7 @@ impl Permutation {
     /// Replaces places by their images, as [`Self::at`] gives them, each of its own permutation.
     ///
     /// In less time than one by one: a walk is a chain of steps that each wait for the one before, so
-    /// the processor has time for [`SIDE_BY_SIDE`] of them.
+    /// the processor has time for several of them.
     ///
     /// # Panics
     /// If a place is not below its permutation's length.
