@@ -34,18 +34,6 @@ struct Row<'a> {
     mapped: Option<&'a [u8]>,
 }
 
-/// Asks a server for the windows of all rows at once, those there are; whoever reads them waits for each in turn.
-fn announce(index: &Index, config: &LoaderConfig, order: &mut WindowOrder, batch: &Batch) {
-    for sample in &batch.samples {
-        let stream = index.split(sample.domain, Split::Train);
-        if let Some(place) = order.place(sample.domain, sample.count)
-            && let Ok(range) = stream.sample(config.packing, config.sequence_length, place.window)
-        {
-            range.announce();
-        }
-    }
-}
-
 /// Fills rows whose `samples` have domain and count, and sets their epoch and window. Rows of short
 /// documents end in the padding token.
 ///
@@ -66,17 +54,19 @@ pub(crate) fn read_rows(
     batch.spans.clear();
     batch.span_ends.clear();
     batch.mtld.clear();
-    if index.is_remote() && config.packing == Packing::Windows {
-        announce(index, config, order, batch);
-    }
     order.place_each(&mut batch.samples).map_err(|domain| {
         let stream = index.split(domain, Split::Train);
         stream.outside(0, width as u64)
     })?;
+    // A server is asked for the windows of all rows at once; whoever reads them waits for each in turn.
+    let announced = index.is_remote() && config.packing == Packing::Windows;
     let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
     for sample in &batch.samples {
         let stream = index.split(sample.domain, Split::Train);
         let range = stream.sample(config.packing, length, sample.window)?;
+        if announced {
+            range.announce();
+        }
         let mapped = range.mapped()?;
         rows.push(Row { range, mapped });
     }
