@@ -178,6 +178,28 @@ fn start(corpus: &Path, target: &Path) -> Command {
     command
 }
 
+#[cfg(unix)]
+#[test]
+fn a_limit_on_file_sizes_is_an_error_that_names_the_file_and_the_build_goes_on_without_it() {
+    let scratch = Scratch::new();
+    scratch.write("x.jsonl", some_megabytes());
+    let (corpus, target) = (scratch.path("x.jsonl"), scratch.path("index"));
+    let build = start(&corpus, &target);
+    // 64 blocks are 32 KiB or 64, by the shell.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 64; exec \"$0\" \"$@\""])
+        .arg(build.get_program())
+        .args(build.get_args())
+        .output()
+        .unwrap();
+    let error = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("index.building"), "{error}");
+    assert!(!target.exists());
+    let again = start(&corpus, &target).output().unwrap();
+    assert!(again.status.success(), "{}", said(&again));
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
