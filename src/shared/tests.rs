@@ -246,6 +246,11 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
         std::fs::write(&path, content).unwrap();
         assert!(reason(&domains()).contains(want), "{}", reason(&domains()));
     }
+    // A writer does not write over what is not its own.
+    let error = SharedWeightsWriter::create(&path, &domains(), &versioned(1), 0).unwrap_err();
+    assert!(error.to_string().contains("no file of weights"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), [7; 640]);
+    std::fs::remove_file(&path).unwrap();
     let writer = writer(&path, 0);
     assert!(reason(&fewer).contains("37 domains, not 1"));
     assert!(reason(&others).contains("other names"));

@@ -81,6 +81,7 @@ fn matches_of(pattern: &str) -> Result<Vec<PathBuf>, NameError> {
     for (place, &part) in parts.iter().enumerate() {
         // A folder is read with all below it.
         if part == "**" && place + 1 == parts.len() {
+            found.retain(|path| path.as_os_str().is_empty() || path.is_dir());
             break;
         }
         let folders = std::mem::take(&mut found);
