@@ -60,7 +60,7 @@ def test_tensors_are_what_a_model_takes(index):
 @pytest.mark.parametrize("workers", [0, 2, 3])
 def test_forked_workers_replay_a_log_each_from_its_own_place(index, tmp_path, workers):
     # Longer than what a reader takes at once, so that each reads on by itself.
-    steps, log = 150, tmp_path / "weights.jsonl"
+    steps, log = 200, tmp_path / "weights.jsonl"
     data = dataset(index, weight_log=log)
     stream = iter(data)
     wanted = []
