@@ -21,9 +21,10 @@ use serde::Deserialize;
 /// that goes on is not disturbed; nothing is written but --samples.
 ///
 /// Without --mmlu: loss, perplexity and bits per byte of every domain on the held-out split,
-/// their mean over domains, under base weights and under the target, where one is set. Index, sequence length, number of sequences,
-/// weights, device and threads are those of the run, and the figures then are what the run itself
-/// logged at that step. Bits per byte take the bytes and tokens of the whole held-out split.
+/// their mean over domains, under base weights, and under the target where one is set. Index,
+/// sequence length, number of sequences, weights, target, device and threads are those of the run,
+/// and the figures then are what the run itself logged at that step. Bits per byte take the bytes
+/// and tokens of the whole held-out split.
 ///
 /// With --mmlu: accuracy by subject, group and over all, as the lm-evaluation-harness scores the
 /// task `mmlu`. FOLDER holds test.jsonl and dev.jsonl (also .jsonl.zst; the layout of cais/mmlu),
