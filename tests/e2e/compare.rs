@@ -76,7 +76,9 @@ fn start(command: &[&str]) -> Child {
 fn children(process: u32) -> Vec<u32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 /// Whether a process is there and no zombie.
@@ -116,9 +118,14 @@ fn runs_of_a_killed_comparison_save_and_end() {
     for policy in ["base", "hds"] {
         // The header, an evaluation before the first step, the steps, one every twenty, and all of them are in a checkpoint.
         let log = fs::read_to_string(run(policy).join("metrics.jsonl")).unwrap();
-        let steps = log.lines().filter(|line| line.contains("\"kind\":\"step\""));
+        let steps = log
+            .lines()
+            .filter(|line| line.contains("\"kind\":\"step\""));
         let checkpoint = format!("checkpoints/step-{:08}", steps.count());
-        assert!(run(policy).join(&checkpoint).exists(), "{policy}: {checkpoint}");
+        assert!(
+            run(policy).join(&checkpoint).exists(),
+            "{policy}: {checkpoint}"
+        );
     }
 
     // None is finished: there is nothing to compare yet.

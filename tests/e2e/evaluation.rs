@@ -129,7 +129,10 @@ fn an_evaluation_is_what_the_run_logged_and_holds_for_the_exported_model() {
     let base = json(&["eval", text(&run), "--target", "base"]);
     assert_eq!(base["target_perplexity"], base["base_perplexity"]);
     let table = succeed("hds-train", &["eval", text(&run), "--target", &target]);
-    assert!(table.contains("target") && table.contains("100 %"), "{table}");
+    assert!(
+        table.contains("target") && table.contains("100 %"),
+        "{table}"
+    );
     for (wrong, word) in [("{ nowhere = 1 }", "nowhere"), ("best", "\"base\"")] {
         let message = fail("hds-train", &["eval", text(&run), "--target", wrong]);
         assert!(message.contains(word), "{message}");

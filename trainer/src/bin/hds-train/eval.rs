@@ -113,7 +113,11 @@ fn target(text: &str) -> Result<Target, String> {
     }
     let quoted = toml::Value::String(text.to_owned());
     let bare = text.trim().chars().all(char::is_alphanumeric);
-    let value = if bare { quoted.to_string() } else { text.to_owned() };
+    let value = if bare {
+        quoted.to_string()
+    } else {
+        text.to_owned()
+    };
     let parsed = toml::from_str::<Value>(&format!("target = {value}"));
     parsed.map(|v| v.target).map_err(|e| e.message().to_owned())
 }
