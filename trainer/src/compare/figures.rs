@@ -198,9 +198,14 @@ impl Comparison {
         let policies: Vec<_> = found
             .iter()
             .map(|(name, runs, unfinished)| {
-                let figures =
-                    |(seed, run): &(u64, RunSummary)| RunFigures::of(*seed, run, target_weights.as_deref());
-                (name, runs.iter().map(figures).collect::<Vec<_>>(), *unfinished)
+                let figures = |(seed, run): &(u64, RunSummary)| {
+                    RunFigures::of(*seed, run, target_weights.as_deref())
+                };
+                (
+                    name,
+                    runs.iter().map(figures).collect::<Vec<_>>(),
+                    *unfinished,
+                )
             })
             .collect();
         let policies = policies
@@ -233,7 +238,11 @@ impl Comparison {
 impl RunFigures {
     fn of(seed: u64, run: &RunSummary, target: Option<&[f64]>) -> Self {
         // A domain without held-out text never has a loss; one that had one and has it no more has diverged.
-        let held_out = |i: usize| run.evaluations.first().is_some_and(|e| e.losses[i].is_some());
+        let held_out = |i: usize| {
+            run.evaluations
+                .first()
+                .is_some_and(|e| e.losses[i].is_some())
+        };
         let under = |weights: &[f64], evaluation: &Evaluation| {
             let weights = weights.iter().enumerate().filter(|(i, _)| held_out(*i));
             let (mut sum, mut total) = (0.0, 0.0);

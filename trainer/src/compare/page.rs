@@ -132,7 +132,12 @@ fn evaluated(comparison: &Comparison) -> Vec<f64> {
     steps
 }
 
-fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, mean_of: (Mean, &str, &str)) -> Markup {
+fn curves(
+    comparison: &Comparison,
+    steps: &[f64],
+    axis: StepAxis,
+    mean_of: (Mean, &str, &str),
+) -> Markup {
     let (which, id, title) = mean_of;
     let lines = comparison.policies.iter().enumerate();
     let lines = lines.map(|(rank, policy)| {

@@ -126,7 +126,10 @@ fn a_target_is_measured_where_one_is_set() {
         fast.target_gain,
         ((-0.5f64).exp_m1() + (-0.1f64).exp_m1()) / 2.0,
     );
-    close(fast.target_deviation, (2.4f64.exp() - 2f64.exp()) / 2f64.sqrt());
+    close(
+        fast.target_deviation,
+        (2.4f64.exp() - 2f64.exp()) / 2f64.sqrt(),
+    );
     close(fast.target_p, fast.macro_p.unwrap());
     // From 5 to 2 nats at step 100, and to 2.4: 3 is two thirds of the way, and two of 2.6.
     close(
@@ -134,7 +137,10 @@ fn a_target_is_measured_where_one_is_set() {
         (2.0 / 3.0 + 2.0 / 2.6) / 2.0 * 100.0 / 200.0,
     );
     let table = write_comparison(&config, &out).unwrap().table;
-    assert!(table.contains("target: web 75.0 %, <code> 25.0 %"), "{table}");
+    assert!(
+        table.contains("target: web 75.0 %, <code> 25.0 %"),
+        "{table}"
+    );
     assert!(table.contains("final perplexity (target)"), "{table}");
     let page = fs::read_to_string(out.join(PAGE_FILE)).unwrap();
     assert!(page.contains("Under the target") && page.contains("id=\"target\""));

@@ -188,7 +188,8 @@ impl Synthetic {
             .map(|i| self.loss(i, steps_done) + 0.05)
             .collect();
         let macro_loss = losses.iter().sum::<f64>() / losses.len() as f64;
-        let under = |weights: Vec<f64>| -> f64 { losses.iter().zip(weights).map(|(l, w)| l * w).sum() };
+        let under =
+            |weights: Vec<f64>| -> f64 { losses.iter().zip(weights).map(|(l, w)| l * w).sum() };
         let base_loss = under(self.base_weights());
         let mut record = json!({
             "kind": "eval", "step": steps_done, "tokens": steps_done * 5120, "losses": losses,

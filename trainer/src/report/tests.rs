@@ -168,7 +168,10 @@ fn a_target_is_shown_wherever_results_are() {
     }
     run.target = Some(vec![0.5, 0.5]);
     let error = write_report(folder_of(&lines_of(&run)).path()).expect_err("refused");
-    assert!(error.to_string().contains("target_weights has 2"), "{error}");
+    assert!(
+        error.to_string().contains("target_weights has 2"),
+        "{error}"
+    );
 }
 
 #[test]

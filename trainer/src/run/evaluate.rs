@@ -322,22 +322,24 @@ pub fn evaluate_held_out(
         .iter()
         .zip(losses.losses.iter().zip(&losses.tokens))
         .zip(base.weights().iter().zip(target.weights()))
-        .map(|((entry, (&loss, &tokens)), (&base_weight, &target_weight))| {
-            let split = entry.split(Split::Valid);
-            let tokens_per_byte = split.tokens as f64 / split.bytes as f64;
-            DomainEvaluation {
-                name: entry.name.clone(),
-                sequences: tokens / length as u64,
-                tokens,
-                loss,
-                perplexity: loss.map(f64::exp),
-                bits_per_byte: loss
-                    .filter(|_| split.bytes > 0)
-                    .map(|loss| loss / std::f64::consts::LN_2 * tokens_per_byte),
-                base_weight,
-                target_weight,
-            }
-        })
+        .map(
+            |((entry, (&loss, &tokens)), (&base_weight, &target_weight))| {
+                let split = entry.split(Split::Valid);
+                let tokens_per_byte = split.tokens as f64 / split.bytes as f64;
+                DomainEvaluation {
+                    name: entry.name.clone(),
+                    sequences: tokens / length as u64,
+                    tokens,
+                    loss,
+                    perplexity: loss.map(f64::exp),
+                    bits_per_byte: loss
+                        .filter(|_| split.bytes > 0)
+                        .map(|loss| loss / std::f64::consts::LN_2 * tokens_per_byte),
+                    base_weight,
+                    target_weight,
+                }
+            },
+        )
         .collect();
     let bits: Vec<f64> = domains.iter().filter_map(|d| d.bits_per_byte).collect();
     Ok(Evaluation {

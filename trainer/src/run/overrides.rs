@@ -168,8 +168,14 @@ mod tests {
         assert_eq!(with("reward={preset=\"paper\"}").unwrap().reward, paper);
         let error = with("reward .preset=paper").unwrap_err().to_string();
         assert!(error.contains("start from the file"), "{error}");
-        let hds = with("scheduler.hds={preset=\"paper\"}").unwrap().scheduler.hds;
-        assert_eq!(hds, toml::from_str::<HdsConfig>("preset = \"paper\"").unwrap());
+        let hds = with("scheduler.hds={preset=\"paper\"}")
+            .unwrap()
+            .scheduler
+            .hds;
+        assert_eq!(
+            hds,
+            toml::from_str::<HdsConfig>("preset = \"paper\"").unwrap()
+        );
         // Every key again, but another preset's name.
         let table: toml::Table = toml::from_str(&folders).unwrap();
         let mut reward = table["reward"].clone();

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use hds::random::{Purpose, RandomStream};
 pub use config::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
+use hds::random::{Purpose, RandomStream};
 
 use super::actor_critic::{Progress, StepReport, softmax};
 use super::aside::Aside;
