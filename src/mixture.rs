@@ -80,6 +80,12 @@ impl Mixture {
         Self::build(vec![1.0 / domains.len() as f64; domains.len()])
     }
 
+    /// Whether every domain has the same weight, to rounding.
+    pub fn is_uniform(&self) -> bool {
+        let share = 1.0 / self.weights.len() as f64;
+        self.weights.iter().all(|w| (w - share).abs() < 1e-9)
+    }
+
     fn check(weights: &[f64], domains: &DomainSet) -> Result<f64, MixtureError> {
         if weights.len() != domains.len() {
             return Err(MixtureError::Length {

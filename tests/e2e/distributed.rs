@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hds_tests::{binary, succeed, terminate, text};
 use serde_json::Value;
 
+use crate::precision::{assert_aligned, first_alignment};
 use crate::training::{Setting, records, setting, steps, wait_for_steps};
 
 const STEPS: usize = 60;
@@ -185,6 +186,10 @@ fn two_and_three_processes_have_the_losses_of_one() {
             train(&setting, &out, world, arguments);
             let count = assert_close(&records(&out), &want);
             assert!(count >= 50, "{name}: {count} steps");
+            if name == "hds" {
+                let (got, want) = (first_alignment(&out), first_alignment(&one));
+                assert_aligned(&got, &want, 1e-4, &format!("{world} processes"));
+            }
         }
     }
     let mean = |run: &str| {

@@ -64,6 +64,7 @@ fn an_evaluation_is_what_the_run_logged_and_holds_for_the_exported_model() {
         assert_eq!(losses(&got), logged_losses(&want));
         assert_eq!(got["macro_perplexity"], want["macro_perplexity"]);
         assert_eq!(got["base_perplexity"], want["base_perplexity"]);
+        assert_eq!(got["target_perplexity"], want["target_perplexity"]);
         assert_eq!(got["step"], step);
     }
     let newest = json(&["eval", text(&run)]);
@@ -115,6 +116,26 @@ fn an_evaluation_is_what_the_run_logged_and_holds_for_the_exported_model() {
     let table = succeed("hds-train", &["eval", text(&run)]);
     for word in ["mean over domains", "base weights", "bits/byte"] {
         assert!(table.contains(word), "{table}");
+    }
+    assert!(!table.contains("target"), "{table}");
+
+    // A target of one domain is that domain.
+    let domains = newest["domains"].as_array().unwrap();
+    let one = domains.iter().find(|d| d["loss"].is_number()).unwrap();
+    let target = format!("{{ {:?} = 2 }}", one["name"].as_str().unwrap());
+    let got = json(&["eval", text(&run), "--target", &target]);
+    let off = got["target_perplexity"].as_f64().unwrap() / one["perplexity"].as_f64().unwrap();
+    assert!((off - 1.0).abs() < 1e-9);
+    let base = json(&["eval", text(&run), "--target", "base"]);
+    assert_eq!(base["target_perplexity"], base["base_perplexity"]);
+    let table = succeed("hds-train", &["eval", text(&run), "--target", &target]);
+    assert!(
+        table.contains("target") && table.contains("100 %"),
+        "{table}"
+    );
+    for (wrong, word) in [("{ nowhere = 1 }", "nowhere"), ("best", "\"base\"")] {
+        let message = fail("hds-train", &["eval", text(&run), "--target", wrong]);
+        assert!(message.contains(word), "{message}");
     }
 
     // Training goes on from the exported model: before its first step it is that model.

@@ -86,6 +86,50 @@ fn narrow_numbers_and_documents_train_resume_exactly_and_evaluate_alike() {
     assert!(weights.flatten().all(f64::is_finite));
 }
 
+/// Each domain's alignment at a run's first step, before the model has changed.
+pub(crate) fn first_alignment(run: &Path) -> Vec<f64> {
+    let all = records(run);
+    let first = steps(&all).next().unwrap().clone();
+    let alignment = numbers(&first["rewards"]["alignment_raw"]);
+    assert!(alignment.iter().any(|a| *a != 0.0), "{first}");
+    alignment
+}
+
+/// That two are the same within a part of the greatest of them.
+pub(crate) fn assert_aligned(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    let most = want.iter().fold(0f64, |most, a| most.max(a.abs()));
+    assert_eq!(got.len(), want.len());
+    for (got, want) in got.iter().zip(want) {
+        let error = (got - want).abs() / most;
+        assert!(error <= tolerance, "{what}: {got}, want {want} of {most}");
+    }
+}
+
+#[test]
+fn alignment_does_not_depend_on_how_a_step_is_passed_through_the_model() {
+    let setting = setting();
+    let exact = "signals.gradients={ kind = \"exact\" }";
+    let sketch = "signals.gradients={ kind = \"sketch\", rank = 16, seed = 0 }";
+    for (kind, gradients) in [("exact", exact), ("sketch", sketch)] {
+        let go = |name: &str, change: &str| {
+            let out = setting.root.join(format!("{kind}-{name}"));
+            run(&setting, &out, &[gradients, "run.steps=2", change]);
+            out
+        };
+        let plain = go("plain", "run.recompute=false");
+        let want = first_alignment(&plain);
+        for (name, change, tolerance) in [
+            ("recompute", "run.recompute=true", 1e-5),
+            ("passes", "data.micro_batch_size=4", 1e-4),
+            ("bf16", "run.precision=bf16", 5e-2),
+        ] {
+            let out = go(name, change);
+            let what = format!("{kind} {name}");
+            assert_aligned(&first_alignment(&out), &want, tolerance, &what);
+        }
+    }
+}
+
 #[test]
 fn precisions_that_are_none_and_gpus_that_are_not_there_are_named() {
     let setting = setting();

@@ -26,7 +26,7 @@ use hds::durable::{self, FileError};
 use thiserror::Error;
 
 pub use config::{CompareConfig, PolicyEntry};
-pub use figures::{Comparison, PolicyFigures, RunFigures};
+pub use figures::{Comparison, Mean, PolicyFigures, RunFigures};
 pub use launch::{Launch, Outcome};
 
 use crate::report::ReportError;
@@ -99,14 +99,26 @@ pub enum CompareError {
     },
 }
 
+/// A comparison that was written.
+#[derive(Debug)]
+pub struct Written {
+    /// For a terminal.
+    pub table: String,
+    /// Runs that are not finished, and so not in it.
+    pub unfinished: usize,
+}
+
 /// Reads the runs there are, writes `compare.json` and `compare.html` into `out`, and gives the table.
 ///
 /// # Errors
 /// If no run has been evaluated, a log is damaged, or a file cannot be written.
-pub fn write_comparison(config: &CompareConfig, out: &Path) -> Result<String, CompareError> {
+pub fn write_comparison(config: &CompareConfig, out: &Path) -> Result<Written, CompareError> {
     let comparison = Comparison::read(config, out)?;
     durable::write_json(&out.join(FIGURES_FILE), &comparison)?;
     let page = page::render(&comparison, config, out);
     durable::write_file(&out.join(PAGE_FILE), |file| file.write_all(page.as_bytes()))?;
-    Ok(table::render(&comparison))
+    Ok(Written {
+        table: table::render(&comparison),
+        unfinished: comparison.policies.iter().map(|p| p.unfinished).sum(),
+    })
 }

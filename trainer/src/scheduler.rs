@@ -9,6 +9,7 @@
 //! Legend: K domains.
 
 mod ac_odm;
+mod actor_critic;
 mod ado;
 mod aside;
 mod config;

@@ -2,6 +2,8 @@
 //!
 //! Legend: K domains. Losses are held-out mean nats per token; perplexities are their exponentials. "Steps to" is the step at
 //! which a run's held-out loss first falls to the final one of another run of the same seed, linear in the loss between evaluations.
+//! Where a run has a target τ other than uniform, all runs are measured under it too, from their domains' losses: the baseline's, or else
+//! the first policy's that has one.
 
 use std::path::Path;
 
@@ -9,7 +11,18 @@ use serde::Serialize;
 
 use super::statistics::{deviation, first_at_or_below, mean, paired_p};
 use super::{CompareConfig, CompareError};
-use crate::report::{RunSummary, summarize};
+use crate::report::{Evaluation, RunSummary, summarize};
+
+/// Which mean over the domains' losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mean {
+    /// Every domain alike.
+    Macro,
+    /// Under base weights.
+    Base,
+    /// Under the target.
+    Target,
+}
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +37,8 @@ pub struct RunFigures {
     pub macro_curve: Vec<(f64, f64)>,
     /// The same under base weights.
     pub base_curve: Vec<(f64, f64)>,
+    /// The same under the target; empty where there is none.
+    pub target_curve: Vec<(f64, f64)>,
     /// Last held-out loss of each domain; length K.
     pub domain_losses: Vec<Option<f64>>,
     /// Share of the sequences drawn; length K.
@@ -51,12 +66,20 @@ pub struct PolicyFigures {
     pub base_perplexity: Option<f64>,
     /// Standard deviation over seeds.
     pub base_deviation: Option<f64>,
+    /// Final perplexity under the target: mean over seeds; `None` where there is no target, as all of the target's.
+    pub target_perplexity: Option<f64>,
+    /// Standard deviation over seeds.
+    pub target_deviation: Option<f64>,
     /// Final perplexity against the baseline's of the same seed, relative, mean: −0.1 is a tenth lower.
     pub macro_gain: Option<f64>,
     /// The same under base weights.
     pub base_gain: Option<f64>,
+    /// The same under the target.
+    pub target_gain: Option<f64>,
     /// p of Student's paired t-test on the final macro losses against the baseline's.
     pub macro_p: Option<f64>,
+    /// The same under the target.
+    pub target_p: Option<f64>,
     /// Mean seconds of a step.
     pub step_seconds: Option<f64>,
     /// Part of it that signals, rewards and policy took.
@@ -66,6 +89,8 @@ pub struct PolicyFigures {
     pub steps_to: Vec<Option<f64>>,
     /// The same under base weights.
     pub base_steps_to: Vec<Option<f64>>,
+    /// The same under the target.
+    pub target_steps_to: Vec<Option<f64>>,
 }
 
 /// A whole comparison.
@@ -77,6 +102,10 @@ pub struct Comparison {
     pub domains: Vec<String>,
     /// Base weights; length K.
     pub base_weights: Vec<Option<f64>>,
+    /// The target that all are measured under, where one other than uniform is set; length K.
+    pub target_weights: Option<Vec<f64>>,
+    /// Policies that followed another target of their own.
+    pub other_targets: Vec<String>,
     /// Model parameters, batch, length, steps of the first run.
     pub setting: Setting,
     /// In the order of the configuration.
@@ -117,7 +146,7 @@ impl Comparison {
     /// If a log is damaged, or no run has finished.
     pub fn read(config: &CompareConfig, out: &Path) -> Result<Self, CompareError> {
         let mut shared = None;
-        let mut policies = Vec::with_capacity(config.policy.len());
+        let mut found = Vec::with_capacity(config.policy.len());
         for policy in &config.policy {
             let (mut runs, mut unfinished) = (Vec::new(), 0);
             for &seed in &config.seeds {
@@ -139,7 +168,6 @@ impl Comparison {
                         continue;
                     }
                 };
-                runs.push(RunFigures::of(seed, &run));
                 let first = shared.get_or_insert_with(|| (folder.clone(), run.header.clone()));
                 if (&first.1.index, &first.1.domains) != (&run.header.index, &run.header.domains) {
                     return Err(CompareError::OtherIndex {
@@ -147,18 +175,43 @@ impl Comparison {
                         other: folder,
                     });
                 }
+                runs.push((seed, run));
             }
-            policies.push((policy.name.clone(), runs, unfinished));
+            found.push((policy.name.clone(), runs, unfinished));
         }
         let Some((_, header)) = shared else {
             return Err(CompareError::Nothing {
                 path: out.to_owned(),
             });
         };
+        let target_of = |runs: &[(u64, RunSummary)]| runs.first()?.1.header.target();
+        let (of_baseline, others): (Vec<_>, Vec<_>) = found
+            .iter()
+            .partition(|(name, ..)| *name == config.baseline);
+        let mut in_order = of_baseline.iter().chain(&others);
+        let target_weights = in_order.find_map(|(_, runs, _)| target_of(runs));
+        let other_targets = found.iter().filter(|(_, runs, _)| {
+            let own = target_of(runs);
+            own.is_some() && own != target_weights
+        });
+        let other_targets = other_targets.map(|(name, ..)| name.clone()).collect();
+        let policies: Vec<_> = found
+            .iter()
+            .map(|(name, runs, unfinished)| {
+                let figures = |(seed, run): &(u64, RunSummary)| {
+                    RunFigures::of(*seed, run, target_weights.as_deref())
+                };
+                (
+                    name,
+                    runs.iter().map(figures).collect::<Vec<_>>(),
+                    *unfinished,
+                )
+            })
+            .collect();
         let policies = policies
             .iter()
             .map(|(name, runs, unfinished)| {
-                let baseline = policies.iter().find(|(name, ..)| *name == config.baseline);
+                let baseline = policies.iter().find(|(name, ..)| **name == config.baseline);
                 let baseline = baseline.map_or(&[][..], |(_, runs, _)| runs);
                 let all = policies.iter().map(|(_, runs, _)| &runs[..]);
                 PolicyFigures::of(name, runs, *unfinished, baseline, all)
@@ -168,6 +221,8 @@ impl Comparison {
             baseline: config.baseline.clone(),
             domains: header.domains,
             base_weights: header.base_weights,
+            target_weights,
+            other_targets,
             setting: Setting {
                 parameters: header.parameters,
                 sequence_length: header.sequence_length,
@@ -181,8 +236,23 @@ impl Comparison {
 }
 
 impl RunFigures {
-    fn of(seed: u64, run: &RunSummary) -> Self {
-        let curve = |value: fn(&crate::report::Evaluation) -> Option<f64>| {
+    fn of(seed: u64, run: &RunSummary, target: Option<&[f64]>) -> Self {
+        // A domain without held-out text never has a loss; one that had one and has it no more has diverged.
+        let held_out = |i: usize| {
+            run.evaluations
+                .first()
+                .is_some_and(|e| e.losses[i].is_some())
+        };
+        let under = |weights: &[f64], evaluation: &Evaluation| {
+            let weights = weights.iter().enumerate().filter(|(i, _)| held_out(*i));
+            let (mut sum, mut total) = (0.0, 0.0);
+            for (i, weight) in weights.filter(|(_, weight)| **weight > 0.0) {
+                sum += weight * evaluation.losses[i].unwrap_or(f64::INFINITY);
+                total += weight;
+            }
+            (total > 0.0).then(|| (evaluation.step as f64, sum / total))
+        };
+        let curve = |value: fn(&Evaluation) -> Option<f64>| {
             let points = run.evaluations.iter();
             // What is not finite is logged as none: the run has diverged, and no earlier value may stand for it.
             let loss = |e| value(e).map_or(f64::INFINITY, f64::ln);
@@ -196,6 +266,10 @@ impl RunFigures {
             total_steps: run.header.total_steps.unwrap_or(0),
             macro_curve: curve(|e| e.macro_perplexity),
             base_curve: curve(|e| e.base_perplexity),
+            target_curve: target.map_or(Vec::new(), |weights| {
+                let points = run.evaluations.iter();
+                points.filter_map(|e| under(weights, e)).collect()
+            }),
             domain_losses: last.map(|e| e.losses.clone()).unwrap_or_default(),
             shares: run
                 .samples
@@ -208,17 +282,17 @@ impl RunFigures {
         }
     }
 
-    /// The curve under base weights, or of the mean over domains.
-    pub fn curve(&self, base: bool) -> &[(f64, f64)] {
-        if base {
-            &self.base_curve
-        } else {
-            &self.macro_curve
+    /// The curve of a mean.
+    pub fn curve(&self, mean: Mean) -> &[(f64, f64)] {
+        match mean {
+            Mean::Macro => &self.macro_curve,
+            Mean::Base => &self.base_curve,
+            Mean::Target => &self.target_curve,
         }
     }
 
-    fn final_loss(&self, base: bool) -> Option<f64> {
-        self.curve(base).last().map(|&(_, loss)| loss)
+    fn final_loss(&self, mean: Mean) -> Option<f64> {
+        self.curve(mean).last().map(|&(_, loss)| loss)
     }
 }
 
@@ -234,6 +308,15 @@ fn pairs<'a>(
 }
 
 impl PolicyFigures {
+    /// Steps to each policy's final perplexity by one of the means.
+    pub fn steps_to(&self, mean: Mean) -> &[Option<f64>] {
+        match mean {
+            Mean::Macro => &self.steps_to,
+            Mean::Base => &self.base_steps_to,
+            Mean::Target => &self.target_steps_to,
+        }
+    }
+
     fn of<'a>(
         name: &str,
         runs: &[RunFigures],
@@ -241,26 +324,26 @@ impl PolicyFigures {
         baseline: &[RunFigures],
         all: impl Iterator<Item = &'a [RunFigures]> + Clone,
     ) -> Self {
-        let finals = |base: bool| -> Vec<f64> {
-            let losses = runs.iter().filter_map(|run| run.final_loss(base));
+        let finals = |which: Mean| -> Vec<f64> {
+            let losses = runs.iter().filter_map(|run| run.final_loss(which));
             losses.map(f64::exp).collect()
         };
-        let differences = |base: bool| -> Vec<f64> {
+        let differences = |which: Mean| -> Vec<f64> {
             pairs(runs, baseline)
-                .filter_map(|(run, other)| Some(run.final_loss(base)? - other.final_loss(base)?))
+                .filter_map(|(run, other)| Some(run.final_loss(which)? - other.final_loss(which)?))
                 .collect()
         };
-        let gain = |base: bool| {
-            let gains: Vec<f64> = differences(base).iter().map(|d| d.exp_m1()).collect();
+        let gain = |which: Mean| {
+            let gains: Vec<f64> = differences(which).iter().map(|d| d.exp_m1()).collect();
             mean(&gains)
         };
-        let steps_to = |base: bool| -> Vec<Option<f64>> {
+        let steps_to = |which: Mean| -> Vec<Option<f64>> {
             all.clone()
                 .map(|others| {
                     let shares: Option<Vec<f64>> = pairs(runs, others)
                         .map(|(run, other)| {
-                            let curve = run.curve(base);
-                            let target = other.final_loss(base).filter(|loss| loss.is_finite())?;
+                            let curve = run.curve(which);
+                            let target = other.final_loss(which).filter(|loss| loss.is_finite())?;
                             let step = first_at_or_below(curve, target)?;
                             Some(step / other.steps as f64)
                         })
@@ -273,7 +356,8 @@ impl PolicyFigures {
             let values: Vec<f64> = runs.iter().filter_map(value).collect();
             mean(&values)
         };
-        let (macro_finals, base_finals) = (finals(false), finals(true));
+        let (macro_finals, base_finals) = (finals(Mean::Macro), finals(Mean::Base));
+        let target_finals = finals(Mean::Target);
         Self {
             name: name.to_owned(),
             unfinished,
@@ -281,13 +365,18 @@ impl PolicyFigures {
             macro_deviation: deviation(&macro_finals),
             base_perplexity: mean(&base_finals),
             base_deviation: deviation(&base_finals),
-            macro_gain: gain(false),
-            base_gain: gain(true),
-            macro_p: paired_p(&differences(false)),
+            target_perplexity: mean(&target_finals),
+            target_deviation: deviation(&target_finals),
+            macro_gain: gain(Mean::Macro),
+            base_gain: gain(Mean::Base),
+            target_gain: gain(Mean::Target),
+            macro_p: paired_p(&differences(Mean::Macro)),
+            target_p: paired_p(&differences(Mean::Target)),
             step_seconds: over_runs(|run| run.step_seconds),
             scheduler_share: over_runs(|run| run.scheduler_share),
-            steps_to: steps_to(false),
-            base_steps_to: steps_to(true),
+            steps_to: steps_to(Mean::Macro),
+            base_steps_to: steps_to(Mean::Base),
+            target_steps_to: steps_to(Mean::Target),
             runs: runs.to_vec(),
         }
     }

@@ -1,7 +1,7 @@
 //! Starts the runs of a comparison, some at a time, and waits for them.
 //!
 //! In: a [`CompareConfig`] and the program to start. Out: how each run ended. Always holds: a run that is asked to end saves
-//! first; a run's own output goes to `seed-N.log` beside its folder; seeds come before policies, so that a comparison cut off early has whole seeds.
+//! first, and so does a run whose comparison is gone, however it ended; a run's own output goes to `seed-N.log` beside its folder; seeds come before policies, so that a comparison cut off early has whole seeds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom};
@@ -176,6 +176,7 @@ impl Launch<'_> {
         };
         let mut command = Command::new(self.program);
         command.arg("run").arg("--resume");
+        command.arg(format!("--end-with={}", std::process::id()));
         // One argument each: a folder may begin with a dash.
         command.arg(option("--config=", &self.config.run));
         command.arg(option("--out=", &job.folder));

@@ -5,14 +5,23 @@ use std::path::Path;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::config::CompareConfig;
-use super::figures::{Comparison, PolicyFigures};
+use super::figures::{Comparison, Mean, PolicyFigures};
 use super::paper::PAPER;
 use super::statistics::mean;
-use super::table::{percent, percent_or_never, seeds, signed_percent, spread, steps_cell};
+use super::table::{
+    cells, headings, percent, percent_or_never, signed_percent, steps_cell, target,
+};
 use crate::report::number::Format;
 use crate::report::palette::{dash_class, domain_class};
 use crate::report::plot::{Frame, Line, LinePlot, Look, StepAxis, Vertical};
 use crate::report::{REPORT_FILE, SCRIPT, head};
+
+/// Every mean with the id of its plot and its title.
+const MEANS: [(Mean, &str, &str); 3] = [
+    (Mean::Macro, "macro", "Mean over domains"),
+    (Mean::Target, "target", "Under the target"),
+    (Mean::Base, "base", "Under base weights"),
+];
 
 /// The whole page.
 pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> String {
@@ -25,6 +34,10 @@ pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> St
     let shared = serde_json::json!({
         "steps": steps, "evals": steps, "lo": axis.lo, "hi": axis.hi, "width": 1,
     });
+    let means: Vec<_> = MEANS
+        .into_iter()
+        .filter(|(mean, ..)| *mean != Mean::Target || comparison.target_weights.is_some())
+        .collect();
     let setting = &comparison.setting;
     let number = |n: Option<u64>| n.map_or("?".to_owned(), crate::report::number::grouped);
     html! {
@@ -41,14 +54,18 @@ pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> St
                             (comparison.domains.len()) " domains. Held-out perplexity; \"against\" is relative to "
                             b { (comparison.baseline) } " of the same seed, p is Student's paired t-test on the final losses."
                         }
+                        @if let Some(target) = target(comparison) {
+                            p { "Target: " (target) "." }
+                        }
                         (results(comparison))
                     }
                     (legend(comparison))
                     section {
                         h2 { "Held-out perplexity over steps" }
                         div.grid {
-                            (curves(comparison, &steps, axis, false))
-                            (curves(comparison, &steps, axis, true))
+                            @for &mean in &means {
+                                (curves(comparison, &steps, axis, mean))
+                            }
                         }
                     }
                     section {
@@ -57,10 +74,10 @@ pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> St
                             "A row's policy reaches the final perplexity of a column's after this part of its steps, seed by seed, \
                              mean over seeds; interpolated between evaluations."
                         }
-                        h3 { "Mean over domains" }
-                        (steps_to(comparison, |policy| &policy.steps_to))
-                        h3 { "Under base weights" }
-                        (steps_to(comparison, |policy| &policy.base_steps_to))
+                        @for (mean, _, title) in &means {
+                            h3 { (title) }
+                            (steps_to(comparison, *mean))
+                        }
                         (paper())
                     }
                     section { h2 { "Domains" } (domains(comparison)) }
@@ -78,20 +95,11 @@ pub fn render(comparison: &Comparison, config: &CompareConfig, out: &Path) -> St
 fn results(comparison: &Comparison) -> Markup {
     html! {
         div.scroll { table {
-            thead { tr {
-                th { "policy" } th { "seeds" } th { "mean over domains" } th { "against" } th { "p" }
-                th { "base weights" } th { "against" } th { "s/step" } th { "scheduler" }
-            } }
+            thead { tr { @for heading in headings(comparison) { th { (heading) } } } }
             tbody { @for policy in &comparison.policies { tr {
-                th scope="row" { (policy.name) }
-                td { (seeds(policy)) }
-                td { (spread(policy.macro_perplexity, policy.macro_deviation)) }
-                td { (signed_percent(policy.macro_gain)) }
-                td { (policy.macro_p.map_or("–".to_owned(), |p| format!("{p:.3}"))) }
-                td { (spread(policy.base_perplexity, policy.base_deviation)) }
-                td { (signed_percent(policy.base_gain)) }
-                td { (policy.step_seconds.map_or("–".to_owned(), |s| format!("{s:.3}"))) }
-                td { (percent(policy.scheduler_share)) }
+                @for (i, cell) in cells(comparison, policy).into_iter().enumerate() {
+                    @if i == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                }
             } } }
         } }
     }
@@ -124,7 +132,13 @@ fn evaluated(comparison: &Comparison) -> Vec<f64> {
     steps
 }
 
-fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) -> Markup {
+fn curves(
+    comparison: &Comparison,
+    steps: &[f64],
+    axis: StepAxis,
+    mean_of: (Mean, &str, &str),
+) -> Markup {
+    let (which, id, title) = mean_of;
     let lines = comparison.policies.iter().enumerate();
     let lines = lines.map(|(rank, policy)| {
         let at = |step: f64| {
@@ -132,7 +146,7 @@ fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) ->
                 .runs
                 .iter()
                 .filter_map(|run| {
-                    let curve = run.curve(base);
+                    let curve = run.curve(which);
                     let point = curve.iter().find(|(at, _)| *at == step);
                     point.map(|(_, loss)| loss.exp()).filter(|v| v.is_finite())
                 })
@@ -144,12 +158,8 @@ fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) ->
     });
     LinePlot {
         frame: Frame {
-            id: if base { "base" } else { "macro" },
-            title: if base {
-                "Under base weights"
-            } else {
-                "Mean over domains"
-            },
+            id,
+            title,
             note: "held-out perplexity, mean over seeds",
             height: 300.0,
             axis,
@@ -168,7 +178,7 @@ fn curves(comparison: &Comparison, steps: &[f64], axis: StepAxis, base: bool) ->
     .render()
 }
 
-fn steps_to(comparison: &Comparison, parts: impl Fn(&PolicyFigures) -> &[Option<f64>]) -> Markup {
+fn steps_to(comparison: &Comparison, mean: Mean) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {
@@ -177,7 +187,7 @@ fn steps_to(comparison: &Comparison, parts: impl Fn(&PolicyFigures) -> &[Option<
             } }
             tbody { @for policy in &comparison.policies { tr {
                 th scope="row" { (policy.name) }
-                @for (other, &part) in comparison.policies.iter().zip(parts(policy)) {
+                @for (other, &part) in comparison.policies.iter().zip(policy.steps_to(mean)) {
                     td { (steps_cell(policy, other, part)) }
                 }
             } } }

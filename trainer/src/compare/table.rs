@@ -2,16 +2,28 @@
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 
-use super::figures::{Comparison, PolicyFigures};
+use super::figures::{Comparison, Mean, PolicyFigures};
 use super::paper::PAPER;
 
-/// Two tables: what each policy reached, and its steps to what each other one reached; then the paper's figures.
+/// What each policy reached, and its steps to what each other one reached, under the target too where there is one; then the paper's figures.
 pub fn render(comparison: &Comparison) -> String {
-    let results = results(comparison);
-    let steps = steps_to(comparison);
+    let mut steps = vec![("mean over domains", Mean::Macro)];
+    if comparison.target_weights.is_some() {
+        steps.push(("target", Mean::Target));
+    }
+    let steps: String = steps
+        .into_iter()
+        .map(|(name, mean)| {
+            format!(
+                "steps to the final perplexity ({name}) of another policy, as a part of its steps\n{}\n\n",
+                steps_to(comparison, mean)
+            )
+        })
+        .collect();
     format!(
-        "{}\n{results}\n\nsteps to the final perplexity (mean over domains) of another policy, as a part of its steps\n{steps}\n\n{}\n",
+        "{}\n{}\n\n{steps}{}\n",
         heading(comparison),
+        results(comparison),
         paper()
     )
 }
@@ -19,8 +31,9 @@ pub fn render(comparison: &Comparison) -> String {
 fn heading(comparison: &Comparison) -> String {
     let setting = &comparison.setting;
     let show = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
+    let target = target(comparison).map_or(String::new(), |target| format!("\ntarget: {target}"));
     format!(
-        "{} parameters, {} steps of {} × {} tokens, {} domains; held-out perplexity, mean ± deviation over seeds; against {}",
+        "{} parameters, {} steps of {} × {} tokens, {} domains; held-out perplexity, mean ± deviation over seeds; against {}{target}",
         show(setting.parameters),
         show(setting.total_steps),
         show(setting.batch_size),
@@ -30,44 +43,77 @@ fn heading(comparison: &Comparison) -> String {
     )
 }
 
-fn results(comparison: &Comparison) -> Table {
-    let mut table = new([
-        "policy",
-        "seeds",
-        "mean over domains",
-        "against",
-        "p",
-        "base weights",
-        "against",
-        "s/step",
-        "scheduler",
-    ]);
-    for policy in &comparison.policies {
-        table.add_row([
-            policy.name.clone(),
-            seeds(policy),
-            spread(policy.macro_perplexity, policy.macro_deviation),
-            signed_percent(policy.macro_gain),
-            policy.macro_p.map_or("–".to_owned(), |p| format!("{p:.3}")),
-            spread(policy.base_perplexity, policy.base_deviation),
-            signed_percent(policy.base_gain),
-            policy
-                .step_seconds
-                .map_or("–".to_owned(), |s| format!("{s:.3}")),
-            percent(policy.scheduler_share),
+/// The target in words, where there is one, and who followed another.
+pub fn target(comparison: &Comparison) -> Option<String> {
+    let weights = comparison.target_weights.as_ref()?;
+    let mut named: Vec<_> = comparison.domains.iter().zip(weights).collect();
+    named.retain(|(_, weight)| **weight > 0.0);
+    named.sort_by(|a, b| b.1.total_cmp(a.1));
+    let printable = |name: &str| -> String { name.chars().filter(|c| !c.is_control()).collect() };
+    let parts: Vec<_> = named
+        .into_iter()
+        .map(|(name, &weight)| format!("{} {}", printable(name), percent(Some(weight))))
+        .collect();
+    let mut text = parts.join(", ");
+    if !comparison.other_targets.is_empty() {
+        let others = comparison.other_targets.join(", ");
+        text += &format!(" (policies with another target of their own: {others})");
+    }
+    Some(text)
+}
+
+/// Headings of the columns of [`cells`].
+pub fn headings(comparison: &Comparison) -> Vec<&'static str> {
+    let mut headings = vec!["policy", "seeds", "mean over domains", "against", "p"];
+    if comparison.target_weights.is_some() {
+        headings.extend(["target", "against", "p"]);
+    }
+    headings.extend(["base weights", "against", "s/step", "scheduler"]);
+    headings
+}
+
+/// What a policy reached.
+pub fn cells(comparison: &Comparison, policy: &PolicyFigures) -> Vec<String> {
+    let three = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.3}"));
+    let mut cells = vec![
+        policy.name.clone(),
+        seeds(policy),
+        spread(policy.macro_perplexity, policy.macro_deviation),
+        signed_percent(policy.macro_gain),
+        three(policy.macro_p),
+    ];
+    if comparison.target_weights.is_some() {
+        cells.extend([
+            spread(policy.target_perplexity, policy.target_deviation),
+            signed_percent(policy.target_gain),
+            three(policy.target_p),
         ]);
+    }
+    cells.extend([
+        spread(policy.base_perplexity, policy.base_deviation),
+        signed_percent(policy.base_gain),
+        three(policy.step_seconds),
+        percent(policy.scheduler_share),
+    ]);
+    cells
+}
+
+fn results(comparison: &Comparison) -> Table {
+    let mut table = new(headings(comparison));
+    for policy in &comparison.policies {
+        table.add_row(cells(comparison, policy));
     }
     aligned(table)
 }
 
-fn steps_to(comparison: &Comparison) -> Table {
+fn steps_to(comparison: &Comparison, mean: Mean) -> Table {
     let names = comparison
         .policies
         .iter()
         .map(|policy| policy.name.as_str());
     let mut table = new(["policy"].into_iter().chain(names));
     for policy in &comparison.policies {
-        let others = comparison.policies.iter().zip(&policy.steps_to);
+        let others = comparison.policies.iter().zip(policy.steps_to(mean));
         let cells = others.map(|(other, &part)| steps_cell(policy, other, part));
         table.add_row([policy.name.clone()].into_iter().chain(cells));
     }
@@ -105,7 +151,7 @@ fn aligned(mut table: Table) -> Table {
 }
 
 /// Finished runs, and how many there should be where some are not.
-pub fn seeds(policy: &PolicyFigures) -> String {
+fn seeds(policy: &PolicyFigures) -> String {
     let done = policy.runs.len();
     match policy.unfinished {
         0 => done.to_string(),
@@ -114,7 +160,7 @@ pub fn seeds(policy: &PolicyFigures) -> String {
 }
 
 /// Mean and deviation.
-pub fn spread(mean: Option<f64>, deviation: Option<f64>) -> String {
+fn spread(mean: Option<f64>, deviation: Option<f64>) -> String {
     match (mean, deviation) {
         (Some(mean), Some(deviation)) => format!("{mean:.2} ± {deviation:.2}"),
         (Some(mean), None) => format!("{mean:.2}"),

@@ -76,13 +76,86 @@ fn figures_are_paired_by_seed() {
     assert!((fast.macro_p.unwrap() - 0.155_958).abs() < 1e-6);
     assert_eq!(base.macro_p, None);
 
-    let table = write_comparison(&config, &out).unwrap();
+    let table = write_comparison(&config, &out).unwrap().table;
     assert!(table.contains("not reached"), "{table}");
     let page = fs::read_to_string(out.join(PAGE_FILE)).unwrap();
     assert!(page.contains("&lt;code&gt;") && !page.contains("<code>"));
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(out.join(FIGURES_FILE)).unwrap()).unwrap();
     assert_eq!(json["policies"][1]["name"], "fast");
+}
+
+#[test]
+fn a_target_is_measured_where_one_is_set() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let at = |policy: usize, seed| CompareConfig::folder(&out, &config.policy[policy], seed);
+    for (seed, losses) in [(1, [2.0, 2.5]), (2, [2.4, 2.9])] {
+        log(&at(0, seed), "fixed", [5.0, 4.0, 3.0]);
+        log(&at(1, seed), "hds", [5.0, losses[0], losses[1]]);
+    }
+    let plain = write_comparison(&config, &out).unwrap().table;
+    assert!(!plain.contains("target"), "{plain}");
+
+    // Only one policy was told of it; all are measured under it.
+    let add = |policy: usize, seed: u64, target: &str| {
+        let metrics = at(policy, seed).join("metrics.jsonl");
+        let text = fs::read_to_string(&metrics).unwrap();
+        let header = format!("\"target_weights\":{target},\"seed\":1");
+        fs::write(&metrics, text.replace("\"seed\":1", &header)).unwrap();
+    };
+    for seed in [1, 2] {
+        add(0, seed, "[0.5,0.5]");
+        add(1, seed, "[0.75,0.25]");
+    }
+    let found = Comparison::read(&config, &out).unwrap();
+    assert_eq!(found.target_weights, Some(vec![0.75, 0.25]));
+    assert!(found.other_targets.is_empty());
+    let [base, fast] = &found.policies[..] else {
+        panic!("two policies");
+    };
+    let close = |got: Option<f64>, want: f64| {
+        let got = got.unwrap();
+        assert!((got - want).abs() < 1e-9, "{got}, want {want}");
+    };
+    // 0.75 (loss − 1) + 0.25 (loss + 1) is half a nat less than the loss.
+    close(base.target_perplexity, 2.5f64.exp());
+    close(fast.target_perplexity, (2f64.exp() + 2.4f64.exp()) / 2.0);
+    close(
+        fast.target_gain,
+        ((-0.5f64).exp_m1() + (-0.1f64).exp_m1()) / 2.0,
+    );
+    close(
+        fast.target_deviation,
+        (2.4f64.exp() - 2f64.exp()) / 2f64.sqrt(),
+    );
+    close(fast.target_p, fast.macro_p.unwrap());
+    // From 5 to 2 nats at step 100, and to 2.4: 3 is two thirds of the way, and two of 2.6.
+    close(
+        fast.target_steps_to[0],
+        (2.0 / 3.0 + 2.0 / 2.6) / 2.0 * 100.0 / 200.0,
+    );
+    let table = write_comparison(&config, &out).unwrap().table;
+    assert!(
+        table.contains("target: web 75.0 %, <code> 25.0 %"),
+        "{table}"
+    );
+    assert!(table.contains("final perplexity (target)"), "{table}");
+    let page = fs::read_to_string(out.join(PAGE_FILE)).unwrap();
+    assert!(page.contains("Under the target") && page.contains("id=\"target\""));
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(out.join(FIGURES_FILE)).unwrap()).unwrap();
+    assert_eq!(json["target_weights"][0], 0.75);
+    assert!(json["policies"][1]["target_steps_to"][0].is_f64());
+
+    let metrics = at(1, 2).join("metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let lost = text.rsplit_once("\"losses\":[").unwrap();
+    let rest = lost.1.split_once(',').unwrap().1;
+    fs::write(&metrics, format!("{}\"losses\":[null,{rest}", lost.0)).unwrap();
+    let found = Comparison::read(&config, &out).unwrap();
+    assert_eq!(found.policies[1].target_perplexity, Some(f64::INFINITY));
 }
 
 #[test]

@@ -105,16 +105,19 @@ impl Run {
             return Err("\"domains\" is empty".to_owned());
         }
         check_length("base_weights", header.base_weights.len(), domains)?;
+        if let Some(target) = &header.target_weights {
+            check_length("target_weights", target.len(), domains)?;
+        }
         let mut timeline = Timeline::default();
         let columns = Columns::new(&mut timeline, domains);
-        let figures = |(name, base): (&String, &Maybe)| DomainFigures::new(name, *base);
+        let target = header.target();
+        let figures = |(i, (name, base)): (usize, (&String, &Maybe))| DomainFigures {
+            target: target.as_ref().map(|weights| weights[i]),
+            ..DomainFigures::new(name, *base)
+        };
+        let named = header.domains.iter().zip(&header.base_weights);
         Ok(Self {
-            domains: header
-                .domains
-                .iter()
-                .zip(&header.base_weights)
-                .map(figures)
-                .collect(),
+            domains: named.enumerate().map(figures).collect(),
             header,
             timeline,
             columns,

@@ -8,6 +8,8 @@ pub struct DomainFigures {
     pub name: String,
     /// Reference weight.
     pub base: Maybe,
+    /// Weight in the target, where one is set.
+    pub target: Maybe,
     /// Weight in force at the first and at the last step.
     pub first_weight: Maybe,
     pub last_weight: Maybe,

@@ -43,10 +43,27 @@ pub struct RunRecord {
     pub warmup_steps: Option<u64>,
     /// Reference weights; length K.
     pub base_weights: Vec<Maybe>,
+    /// What the run was to get good at; length K. Logs of older versions have none.
+    pub target_weights: Option<Vec<Maybe>>,
     /// The index's fingerprint.
     pub index: Option<String>,
     /// The run's seed.
     pub seed: Option<u64>,
+}
+
+impl RunRecord {
+    /// The target, where one was set: another than that every domain counts alike.
+    pub fn target(&self) -> Option<Vec<f64>> {
+        let weights: Vec<f64> = self
+            .target_weights
+            .iter()
+            .flatten()
+            .copied()
+            .collect::<Option<_>>()?;
+        let share = 1.0 / self.domains.len() as f64;
+        let set = weights.iter().any(|w| (w - share).abs() >= 1e-9);
+        set.then_some(weights)
+    }
 }
 
 /// One optimizer step.
@@ -113,6 +130,8 @@ pub struct EvalRecord {
     pub macro_perplexity: Maybe,
     /// exp of the mean under base weights.
     pub base_perplexity: Maybe,
+    /// exp of the mean under the target.
+    pub target_perplexity: Maybe,
     /// What depends on the clock.
     pub timing: Option<EvalTiming>,
 }

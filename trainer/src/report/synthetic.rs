@@ -14,6 +14,8 @@ pub struct Synthetic {
     pub evaluation_interval: u64,
     /// Without rewards and diagnostics, as fixed weights have it.
     pub fixed: bool,
+    /// Logged where given, as by runs with a target; length K.
+    pub target: Option<Vec<f64>>,
 }
 
 impl Synthetic {
@@ -53,6 +55,7 @@ impl Synthetic {
             warmup_steps: steps / 50,
             evaluation_interval: (steps / 20).max(1),
             fixed: false,
+            target: None,
         }
     }
 
@@ -80,12 +83,16 @@ impl Synthetic {
 
     /// The first record.
     pub fn run(&self) -> Value {
-        json!({
+        let mut record = json!({
             "kind": "run", "domains": self.domains, "policy": if self.fixed { "fixed" } else { "hds" },
             "preset": "cpu-small", "parameters": 6_815_744, "agent_parameters": if self.fixed { 0 } else { 184_320 },
             "sequence_length": 128, "batch_size": 40, "total_steps": self.steps, "warmup_steps": self.warmup_steps,
             "base_weights": self.base_weights(), "index": "b3:5f0c6d1e9a7742bb8f", "seed": 7,
-        })
+        });
+        if let Some(target) = &self.target {
+            record["target_weights"] = json!(target);
+        }
+        record
     }
 
     /// The weights in force at a step: noisy base weights, then a drift towards every other domain.
@@ -181,15 +188,17 @@ impl Synthetic {
             .map(|i| self.loss(i, steps_done) + 0.05)
             .collect();
         let macro_loss = losses.iter().sum::<f64>() / losses.len() as f64;
-        let base_loss: f64 = losses
-            .iter()
-            .zip(self.base_weights())
-            .map(|(l, b)| l * b)
-            .sum();
-        json!({
+        let under =
+            |weights: Vec<f64>| -> f64 { losses.iter().zip(weights).map(|(l, w)| l * w).sum() };
+        let base_loss = under(self.base_weights());
+        let mut record = json!({
             "kind": "eval", "step": steps_done, "tokens": steps_done * 5120, "losses": losses,
             "macro_perplexity": macro_loss.exp(), "base_perplexity": base_loss.exp(), "timing": { "seconds": 4.2 },
-        })
+        });
+        if let Some(target) = &self.target {
+            record["target_perplexity"] = json!(under(target.clone()).exp());
+        }
+        record
     }
 
     fn loss(&self, domain: usize, step: u64) -> f64 {

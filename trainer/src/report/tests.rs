@@ -136,6 +136,45 @@ fn headline_figures_are_those_of_the_log() {
 }
 
 #[test]
+fn a_target_is_shown_wherever_results_are() {
+    let mut run = Synthetic::new(3, 100);
+    run.target = Some(vec![0.0, 0.25, 0.75]);
+    let last = &run.evaluation(100);
+    let want = 0.25 * last["losses"][1].as_f64().expect("a loss")
+        + 0.75 * last["losses"][2].as_f64().expect("a loss");
+    let want = format!("{:.2}", want.exp());
+    let folder = folder_of(&lines_of(&run));
+    let page = page_of(folder.path());
+    assert!(page.contains("target: Books3 75 %, PubMed Central 25 %"));
+    let tile = format!("<span>Target perplexity</span><b>{want}</b>");
+    assert!(page.contains(&tile), "{tile}");
+    assert!(page.contains("Held-out perplexity under the target went from"));
+    assert!(figure(&page, "held-out").contains("<path class=\"ln m2\" d=\"M"));
+    assert!(page.contains("<td data-v=\"0.75\">75 %</td>"));
+    let table = summary_table(folder.path()).expect("a table");
+    let row = table.lines().find(|l| l.contains("target-weighted"));
+    assert!(row.expect("a row").contains(&want), "{table}");
+    assert!(table.contains("75 %"), "{table}");
+
+    // Every domain alike is the macro mean, and older logs say nothing.
+    for target in [Some(vec![1.0 / 3.0; 3]), None] {
+        run.target = target;
+        let folder = folder_of(&lines_of(&run));
+        let page = page_of(folder.path());
+        assert!(!page.contains("Target perplexity") && !page.contains(" · target"));
+        assert!(!figure(&page, "held-out").contains("ln m2"));
+        let table = summary_table(folder.path()).expect("a table");
+        assert!(!table.contains("target"), "{table}");
+    }
+    run.target = Some(vec![0.5, 0.5]);
+    let error = write_report(folder_of(&lines_of(&run)).path()).expect_err("refused");
+    assert!(
+        error.to_string().contains("target_weights has 2"),
+        "{error}"
+    );
+}
+
+#[test]
 fn names_from_the_run_are_escaped() {
     let mut run = Synthetic::new(3, 30);
     run.domains[1] = "</script><img src=x onerror='alert(\"1\")'>&".to_owned();

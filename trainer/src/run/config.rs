@@ -224,10 +224,11 @@ impl RunConfig {
                 path: path.to_owned(),
                 source: Box::new(source),
             })?;
-        overrides::check_presets(&table, overrides)?;
+        let file = table.clone();
         for text in overrides {
             overrides::apply(&mut table, text)?;
         }
+        overrides::check_presets(&file, &table)?;
         preset_values::fill(&mut table);
         let config: Self =
             serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {

@@ -18,6 +18,7 @@ use super::data_section::{BaseWeights, NamedWeights};
 use super::error::RunError;
 use super::held_out::HeldOut;
 use super::setup;
+use super::target::Target;
 use super::trained::{Trained, TrainedError};
 use crate::distributed::Group;
 use crate::model::{Model, ModelError, read_config};
@@ -37,6 +38,8 @@ pub struct EvaluateOptions {
     pub batch_size: Option<usize>,
     /// Weights of the mean; the run's, or `natural`.
     pub base_weights: Option<NamedWeights>,
+    /// The target; the run's, or uniform.
+    pub target: Option<Target>,
     /// `cpu` or `cuda` or `cuda:N`; the run's, or `cpu`.
     pub device: Option<String>,
     /// CPU threads, 0 for all cores; the run's, or all.
@@ -59,6 +62,9 @@ pub enum EvaluateError {
     /// The base weights do not fit the index.
     #[error("{0}; --base-weights natural, uniform or pile takes others")]
     BaseWeights(#[source] ConfigError),
+    /// The target does not fit the index.
+    #[error("{0}; --target uniform, base or '{{ NAME = WEIGHT }}' takes another")]
+    Target(#[source] ConfigError),
     /// Device, sequences or tensors.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -247,6 +253,8 @@ pub struct DomainEvaluation {
     pub bits_per_byte: Option<f64>,
     /// Its weight in the mean under base weights.
     pub base_weight: f64,
+    /// Its weight in the mean under the target.
+    pub target_weight: f64,
 }
 
 /// What came out.
@@ -268,6 +276,11 @@ pub struct Evaluation {
     pub macro_perplexity: Option<f64>,
     /// exp of their mean under base weights.
     pub base_perplexity: Option<f64>,
+    /// exp of their mean under the target.
+    pub target_perplexity: Option<f64>,
+    /// Whether the target is every domain alike.
+    #[serde(skip)]
+    pub uniform_target: bool,
     /// Mean of the domains' bits per byte.
     pub macro_bits_per_byte: Option<f64>,
     /// Duration of the evaluation.
@@ -292,6 +305,8 @@ pub fn evaluate_held_out(
         RunError::Config(error) => EvaluateError::BaseWeights(error),
         other => other.into(),
     })?;
+    let target = data.target.resolve(index.domains(), &base);
+    let target = target.map_err(EvaluateError::Target)?;
     let held_out = HeldOut::new(&index, &config)?;
     let length = config.data.sequence_length;
     if held_out.empty().len() == index.domains().len() {
@@ -306,22 +321,25 @@ pub fn evaluate_held_out(
         .domains
         .iter()
         .zip(losses.losses.iter().zip(&losses.tokens))
-        .zip(base.weights())
-        .map(|((entry, (&loss, &tokens)), &base_weight)| {
-            let split = entry.split(Split::Valid);
-            let tokens_per_byte = split.tokens as f64 / split.bytes as f64;
-            DomainEvaluation {
-                name: entry.name.clone(),
-                sequences: tokens / length as u64,
-                tokens,
-                loss,
-                perplexity: loss.map(f64::exp),
-                bits_per_byte: loss
-                    .filter(|_| split.bytes > 0)
-                    .map(|loss| loss / std::f64::consts::LN_2 * tokens_per_byte),
-                base_weight,
-            }
-        })
+        .zip(base.weights().iter().zip(target.weights()))
+        .map(
+            |((entry, (&loss, &tokens)), (&base_weight, &target_weight))| {
+                let split = entry.split(Split::Valid);
+                let tokens_per_byte = split.tokens as f64 / split.bytes as f64;
+                DomainEvaluation {
+                    name: entry.name.clone(),
+                    sequences: tokens / length as u64,
+                    tokens,
+                    loss,
+                    perplexity: loss.map(f64::exp),
+                    bits_per_byte: loss
+                        .filter(|_| split.bytes > 0)
+                        .map(|loss| loss / std::f64::consts::LN_2 * tokens_per_byte),
+                    base_weight,
+                    target_weight,
+                }
+            },
+        )
         .collect();
     let bits: Vec<f64> = domains.iter().filter_map(|d| d.bits_per_byte).collect();
     Ok(Evaluation {
@@ -332,6 +350,8 @@ pub fn evaluate_held_out(
         sequence_length: length,
         macro_perplexity: losses.macro_perplexity(),
         base_perplexity: losses.weighted_perplexity(base.weights()),
+        target_perplexity: losses.weighted_perplexity(target.weights()),
+        uniform_target: target.is_uniform(),
         macro_bits_per_byte: (!bits.is_empty())
             .then(|| bits.iter().sum::<f64>() / bits.len() as f64),
         domains,
@@ -355,6 +375,9 @@ fn configuration(
     config.data.index = index.to_owned();
     if let Some(named) = options.base_weights {
         config.data.base_weights = BaseWeights::Named(named);
+    }
+    if let Some(target) = &options.target {
+        config.data.target = target.clone();
     }
     if let Some(length) = options.sequence_length {
         if length == 0 || length as i64 > positions {

@@ -7,7 +7,7 @@ use crate::report::number::{Format, grouped};
 
 pub(super) fn render(evaluation: &Evaluation) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_header([
+    let mut header = Vec::from([
         "domain",
         "tokens",
         "loss",
@@ -15,8 +15,13 @@ pub(super) fn render(evaluation: &Evaluation) -> String {
         "bits/byte",
         "base weight",
     ]);
+    let target = !evaluation.uniform_target;
+    if target {
+        header.push("target");
+    }
+    table.load_style(UTF8_BORDERS_ONLY).set_header(header);
     for domain in &evaluation.domains {
-        table.add_row([
+        let row = [
             // Names from an index: without what could drive a terminal.
             domain.name.chars().filter(|c| !c.is_control()).collect(),
             grouped(domain.tokens),
@@ -24,7 +29,9 @@ pub(super) fn render(evaluation: &Evaluation) -> String {
             number(domain.perplexity),
             number(domain.bits_per_byte),
             Format::Percent.write(domain.base_weight),
-        ]);
+        ];
+        let weight = target.then(|| Format::Percent.write(domain.target_weight));
+        table.add_row(row.into_iter().chain(weight));
     }
     let dash = "–".to_owned();
     for (name, perplexity, bits) in [
@@ -34,7 +41,11 @@ pub(super) fn render(evaluation: &Evaluation) -> String {
             number(evaluation.macro_bits_per_byte),
         ),
         ("base weights", evaluation.base_perplexity, dash.clone()),
-    ] {
+        ("target", evaluation.target_perplexity, dash),
+    ]
+    .into_iter()
+    .take(if target { 3 } else { 2 })
+    {
         table.add_row([
             name.to_owned(),
             String::new(),

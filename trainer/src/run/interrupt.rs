@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -29,6 +30,20 @@ impl Interrupt {
             flag::register(SIGHUP, Arc::clone(&this.asked))?;
         }
         Ok(this)
+    }
+
+    /// Asks as a signal would when the process that started this one is gone; at once if it is gone already.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn end_with_parent(&self, parent: u32) -> std::io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // Gone before the system was told: somebody else is the parent then, or nobody.
+        let now = getppid().map(|pid| pid.as_raw_nonzero().get());
+        if now.and_then(|pid| u32::try_from(pid).ok()) != Some(parent) {
+            self.ask();
+        }
+        Ok(())
     }
 
     /// Asks the run to save and end, as a signal would.

@@ -39,6 +39,8 @@ pub struct RunRecord<'a> {
     pub warmup_steps: u64,
     /// Weights of the corpus; length K.
     pub base_weights: &'a [f64],
+    /// The target; length K.
+    pub target_weights: &'a [f64],
     /// Fingerprint of the index.
     pub index: String,
     /// Seed of the run.

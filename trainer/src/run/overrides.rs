@@ -52,12 +52,13 @@ pub(super) fn apply(table: &mut toml::Table, text: &str) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// Refuses to put another preset over a section of which the file gives every key, as a run folder's `config.toml` does:
-/// nothing but its name would change.
+/// Refuses another preset over a section of which the file gives every key, as a run folder's `config.toml` does: nothing but
+/// its name would change. `before` is the file's table, `after` the same with all overrides in their places, in whatever form
+/// they were given. A whole section that an override gives takes the file's keys away with it, and is what it says.
 ///
 /// # Errors
 /// Names the preset's key.
-pub(super) fn check_presets(table: &toml::Table, overrides: &[String]) -> Result<(), ConfigError> {
+pub(super) fn check_presets(before: &toml::Table, after: &toml::Table) -> Result<(), ConfigError> {
     let keys = |value: Result<toml::Value, toml::ser::Error>| match value {
         Ok(toml::Value::Table(table)) => table,
         _ => toml::Table::new(),
@@ -73,33 +74,33 @@ pub(super) fn check_presets(table: &toml::Table, overrides: &[String]) -> Result
         ),
     ];
     for (section, all) in sections {
-        let key = format!("{section}.preset");
-        let Some(wanted) = overrides.iter().rev().find_map(|text| {
-            let (name, value) = text.split_once('=')?;
-            (name.trim() == key).then(|| value.trim().trim_matches('"'))
-        }) else {
+        let of = |table| section_of(table, section);
+        let (Some(file), Some(now)) = (of(before), of(after)) else {
             continue;
         };
-        let mut place = Some(table);
-        for part in section.split('.') {
-            place = place.and_then(|table| table.get(part)?.as_table());
-        }
-        let Some(given) = place else { continue };
-        let complete = all.keys().all(|key| given.contains_key(key));
-        let same = given.get("preset").and_then(|v| v.as_str()) == Some(wanted);
-        if complete && !same {
+        let complete = |table: &toml::Table| all.keys().all(|key| table.contains_key(key));
+        if complete(file) && complete(now) && file.get("preset") != now.get("preset") {
             let reason = format!(
                 "the file gives every key of [{section}], so the preset would change its own name only; \
                  start from the file that the run was made of"
             );
+            let key = format!("{section}.preset");
             return Err(ConfigError::Key { key, reason });
         }
     }
     Ok(())
 }
 
+fn section_of<'a>(table: &'a toml::Table, section: &str) -> Option<&'a toml::Table> {
+    let mut parts = section.split('.');
+    parts.try_fold(table, |table, part| table.get(part)?.as_table())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::config::RunConfig;
     use super::*;
 
     #[test]
@@ -131,14 +132,55 @@ mod tests {
     fn a_preset_that_could_change_only_its_name_is_refused() {
         let reward = toml::Value::try_from(RewardConfig::default()).unwrap();
         let mut table = toml::Table::from_iter([("reward".to_owned(), reward)]);
-        let check = |table: &toml::Table, text: &str| check_presets(table, &[text.to_owned()]);
-        let error = check(&table, "reward.preset=paper")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("reward.preset"), "{error}");
-        check(&table, "reward.preset=default").unwrap();
-        check(&table, "scheduler.hds.preset=paper").unwrap();
+        let check = |table: &toml::Table, text: &str| {
+            let mut after = table.clone();
+            apply(&mut after, text).unwrap();
+            check_presets(table, &after)
+        };
+        for text in [
+            "reward.preset=paper",
+            "reward . preset=paper",
+            "reward.preset='paper'",
+        ] {
+            let error = check(&table, text).unwrap_err().to_string();
+            assert!(error.contains("reward.preset"), "{text}: {error}");
+        }
+        for text in [
+            "reward.preset=default",
+            "reward.preset='default'",
+            "scheduler.hds.preset=paper",
+            "reward={preset=\"paper\"}",
+        ] {
+            check(&table, text).unwrap();
+        }
         table["reward"].as_table_mut().unwrap().remove("clamp");
         check(&table, "reward.preset=paper").unwrap();
+    }
+
+    #[test]
+    fn a_whole_section_takes_the_place_of_the_files() {
+        // A run folder's configuration gives every key.
+        let folders = RunConfig::parse("[data]\nindex = \"i\"", Path::new("x.toml"), &[]);
+        let folders = folders.unwrap().to_toml().unwrap();
+        let with = |text: &str| RunConfig::parse(&folders, Path::new("x.toml"), &[text.to_owned()]);
+        let paper: RewardConfig = toml::from_str("preset = \"paper\"").unwrap();
+        assert_ne!(paper, RewardConfig::default());
+        assert_eq!(with("reward={preset=\"paper\"}").unwrap().reward, paper);
+        let error = with("reward .preset=paper").unwrap_err().to_string();
+        assert!(error.contains("start from the file"), "{error}");
+        let hds = with("scheduler.hds={preset=\"paper\"}")
+            .unwrap()
+            .scheduler
+            .hds;
+        assert_eq!(
+            hds,
+            toml::from_str::<HdsConfig>("preset = \"paper\"").unwrap()
+        );
+        // Every key again, but another preset's name.
+        let table: toml::Table = toml::from_str(&folders).unwrap();
+        let mut reward = table["reward"].clone();
+        reward["preset"] = "paper".into();
+        let error = with(&format!("reward={reward}")).unwrap_err().to_string();
+        assert!(error.contains("start from the file"), "{error}");
     }
 }

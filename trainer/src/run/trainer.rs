@@ -343,8 +343,12 @@ impl Trainer {
             },
         })?;
         let show = |value: Option<f64>| value.map_or("none".to_owned(), |v| format!("{v:.2}"));
+        let target = match self.target.is_uniform() {
+            true => String::new(),
+            false => format!(", {} (target)", show(target_perplexity)),
+        };
         progress.line(&format!(
-            "step {}: held-out perplexity {} (mean over domains), {} (base weights)",
+            "step {}: held-out perplexity {} (mean over domains), {} (base weights){target}",
             self.place.step,
             show(macro_perplexity),
             show(base_perplexity)
@@ -421,6 +425,7 @@ impl Trainer {
             total_steps: self.config.run.steps,
             warmup_steps: policy.warmup_steps(),
             base_weights: self.base.weights(),
+            target_weights: self.target.weights(),
             index: self.index.fingerprint().to_string(),
             seed: self.config.run.seed,
         })?;

@@ -23,10 +23,11 @@ use hds::random::{Purpose, RandomStream};
 use serde::{Deserialize, Serialize};
 use tch::Kind;
 
+use super::actor_critic::{Progress, StepReport, softmax};
 use super::aside::Aside;
 use super::error::PolicyError;
-use super::replay::{Replay, RowLayout, Transition};
-use super::state::{DOMAIN_FEATURES, State, StateEncoder};
+use super::replay::{Replay, RowLayout};
+use super::state::State;
 use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
@@ -176,8 +177,8 @@ pub(super) struct AcOdmPolicy {
     seed: u64,
     /// Parameters of all networks.
     parameters: u64,
-    learning: Aside<Learning, StepReport>,
-    progress: Progress,
+    learning: Aside<Learning, StepReport<LastUpdate>>,
+    progress: Progress<LastUpdate>,
 }
 
 /// Networks and replay.
@@ -190,14 +191,6 @@ struct Learning {
     updates_per_step: u64,
 }
 
-/// What the updates of a step showed.
-#[derive(Default)]
-struct StepReport {
-    updates: u64,
-    skipped: u64,
-    last: LastUpdate,
-}
-
 /// The last update's numbers for the metrics; only finite ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,24 +199,9 @@ struct LastUpdate {
     actor_loss: Option<f64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Progress {
-    encoder: StateEncoder,
-    state: Option<State>,
-    updates: u64,
-    skipped_updates: u64,
-    rejected_transitions: u64,
-    fallbacks: u64,
-    last_good: Vec<f64>,
-    /// Of the updates after the last step that learnt.
-    #[serde(default)]
-    last_update: LastUpdate,
-}
-
 impl Learning {
     /// The updates of a step, once there is enough to learn from; `before` were tried before them.
-    fn learn(&mut self, before: u64) -> StepReport {
+    fn learn(&mut self, before: u64) -> StepReport<LastUpdate> {
         let held = self.replay.len() as u64;
         let mut step = StepReport::default();
         if held < self.least_transitions {
@@ -249,11 +227,7 @@ impl Learning {
 
 impl AcOdmPolicy {
     pub(super) fn new(config: &AcOdmConfig, run: &RunFacts<'_>) -> Result<Self, PolicyError> {
-        let domains = run.domains.len();
-        let layout = RowLayout {
-            domains,
-            globals: 2 * run.layers + 1,
-        };
+        let layout = RowLayout::of(run.domains.len(), run.layers);
         let learner = Learner::new(config, layout, run.seed, run.device, Kind::Float);
         let proxy = config.policy_from.as_deref();
         if let Some(folder) = proxy {
@@ -274,22 +248,13 @@ impl AcOdmPolicy {
                 least_transitions: config.least_transitions,
                 updates_per_step: config.updates_per_step,
             }),
-            progress: Progress {
-                encoder: StateEncoder::new(domains),
-                state: None,
-                updates: 0,
-                skipped_updates: 0,
-                rejected_transitions: 0,
-                fallbacks: 0,
-                last_good: run.base_weights.clone(),
-                last_update: LastUpdate::default(),
-            },
+            progress: Progress::new(&run.base_weights),
             config: config.clone(),
         })
     }
 
-    /// The actor's weights with noise on the logits; `None` if they are not finite.
-    fn act(&mut self, state: &State, step: u64) -> Option<Vec<f64>> {
+    /// The actor's weights with noise on the logits.
+    fn act(&mut self, state: &State, step: u64) -> Vec<f64> {
         let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
         let deviation = if self.config.learn {
             self.config.exploration_noise
@@ -302,23 +267,13 @@ impl AcOdmPolicy {
             .into_iter()
             .map(|logit| logit + deviation * noise.next_normal())
             .collect();
-        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let exponentials: Vec<f64> = logits.iter().map(|z| (z - most).exp()).collect();
-        let sum: f64 = exponentials.iter().sum();
-        let weights: Vec<f64> = exponentials.iter().map(|e| e / sum).collect();
-        let good =
-            weights.len() == self.base_weights.len() && weights.iter().all(|w| w.is_finite());
-        good.then_some(weights)
+        softmax(&logits)
     }
 
     /// Waits for what is being learnt and takes down what it showed.
     fn finish_learning(&mut self) {
         if let Some(step) = self.learning.take_shown() {
-            self.progress.updates += step.updates;
-            self.progress.skipped_updates += step.skipped;
-            if step.updates > 0 {
-                self.progress.last_update = step.last;
-            }
+            self.progress.add(step);
         }
     }
 }
@@ -335,25 +290,13 @@ impl Policy for AcOdmPolicy {
     fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError> {
         check_shape(observation, self.base_weights.len(), self.layers)?;
         self.finish_learning();
-        let signals = &observation.signals;
-        let state = self.progress.encoder.encode(signals, 1.0);
-        if let Some(before) = &self.progress.state {
-            let transition = Transition {
-                state: before,
-                action: &observation.weights,
-                rewards: &observation.rewards.alignment,
-                next: &state,
-            };
-            let lost = signals
-                .losses
-                .iter()
-                .flatten()
-                .any(|loss| !loss.is_finite());
-            if lost || !self.learning.learner().replay.push(&transition) {
-                self.progress.rejected_transitions += 1;
-            }
-        }
-        let step = signals.step + 1;
+        let state = self.progress.observe(
+            observation,
+            &observation.rewards.alignment,
+            1.0,
+            &mut self.learning.learner().replay,
+        );
+        let step = observation.signals.step + 1;
         let warm_up = step < self.warm_up_steps;
         let weights = if warm_up {
             noisy_base_weights(
@@ -362,14 +305,10 @@ impl Policy for AcOdmPolicy {
                 self.seed,
                 step,
             )
-        } else if let Some(weights) = self.act(&state, step) {
-            self.progress.last_good.clone_from(&weights);
-            weights
         } else {
-            self.progress.fallbacks += 1;
-            self.progress.last_good.clone()
+            let chosen = self.act(&state, step);
+            self.progress.or_last_good(chosen)
         };
-        self.progress.state = Some(state);
         let progress = &self.progress;
         let last = progress.last_update;
         let count = |value: u64| Some(value as f64);
@@ -434,23 +373,8 @@ impl Policy for AcOdmPolicy {
             ("actor", &mut learner.actor_optimizer),
             ("critic", &mut learner.critic_optimizer),
         ];
-        let progress: Progress = restored.into_parts(folder, optimizers, replay)?;
-        let domains = self.base_weights.len();
-        let globals = 2 * self.layers + 1;
-        let fits = |state: &State| {
-            state.domains.len() == domains * DOMAIN_FEATURES && state.globals.len() == globals
-        };
-        if progress.encoder.domains() != domains
-            || progress.last_good.len() != domains
-            || !progress.state.as_ref().is_none_or(fits)
-        {
-            return Err(PolicyError::State {
-                path: folder.join("policy.json"),
-                field: "number of domains or layers".into(),
-                got: progress.encoder.domains().to_string(),
-                want: format!("{domains} domains, {} layers", self.layers),
-            });
-        }
+        let progress: Progress<_> = restored.into_parts(folder, optimizers, replay)?;
+        progress.check(folder, self.base_weights.len(), self.layers)?;
         self.progress = progress;
         Ok(())
     }

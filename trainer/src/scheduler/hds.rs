@@ -25,22 +25,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use hds::random::{Purpose, RandomStream};
-use serde::{Deserialize, Serialize};
-
 pub use config::{Coupling, EntropyTarget, HdsConfig, NetworkSize};
+use hds::random::{Purpose, RandomStream};
 
+use super::actor_critic::{Progress, StepReport, softmax};
 use super::aside::Aside;
 use super::error::PolicyError;
-use super::replay::{RowLayout, Transition};
+use super::replay::RowLayout;
 use super::size::PolicySize;
-use super::state::{DOMAIN_FEATURES, State, StateEncoder};
+use super::state::State;
 use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
 use crate::signals::Observation;
 use agent::Agent;
-use learning::{LastUpdate, Learning, StepReport};
+use learning::{LastUpdate, Learning};
 
 /// The agent with its memory.
 pub(super) struct HdsPolicy {
@@ -51,29 +50,8 @@ pub(super) struct HdsPolicy {
     seed: u64,
     /// Parameters of all networks.
     parameters: u64,
-    learning: Aside<Learning, StepReport>,
-    progress: Progress,
-}
-
-/// What changes from step to step beside networks and replay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Progress {
-    encoder: StateEncoder,
-    /// What the last step showed.
-    state: Option<State>,
-    /// Updates tried; the position of their random numbers.
-    updates: u64,
-    /// Updates not applied because a number was not finite.
-    skipped_updates: u64,
-    /// Transitions left out because a number was not finite.
-    rejected_transitions: u64,
-    /// Decisions taken from `last_good` because the network's output was not finite.
-    fallbacks: u64,
-    last_good: Vec<f64>,
-    /// Of the updates after the last step that learnt.
-    #[serde(default)]
-    last_update: LastUpdate,
+    learning: Aside<Learning, StepReport<LastUpdate>>,
+    progress: Progress<LastUpdate>,
 }
 
 /// What the agent's networks and memory take.
@@ -86,10 +64,7 @@ pub(super) fn size(
     layers: usize,
     model_parameters: u64,
 ) -> PolicySize {
-    let layout = RowLayout {
-        domains,
-        globals: 2 * layers + 1,
-    };
+    let layout = RowLayout::of(domains, layers);
     let sizing = sizing::sizing(config.network, layout, model_parameters);
     let [actor, critics] = agent::shapes(sizing, layout);
     let critics_parameters = critics.members as u64 * critics.parameters_each();
@@ -111,17 +86,13 @@ pub(super) fn actor_parameters(
     layers: usize,
     model_parameters: u64,
 ) -> u64 {
-    let layout = RowLayout {
-        domains,
-        globals: 2 * layers + 1,
-    };
+    let layout = RowLayout::of(domains, layers);
     let sizing = sizing::sizing(config.network, layout, model_parameters);
     agent::shapes(sizing, layout)[0].parameters_each()
 }
 
 impl HdsPolicy {
     pub(super) fn new(config: &HdsConfig, run: &RunFacts<'_>) -> Self {
-        let domains = run.domains.len();
         let learning = Learning::new(config, run);
         Self {
             warm_up_steps: (config.warm_up_fraction * run.total_steps as f64).floor() as u64,
@@ -130,16 +101,7 @@ impl HdsPolicy {
             seed: run.seed,
             parameters: learning.agent.parameters(),
             learning: Aside::new(learning),
-            progress: Progress {
-                encoder: StateEncoder::new(domains),
-                state: None,
-                updates: 0,
-                skipped_updates: 0,
-                rejected_transitions: 0,
-                fallbacks: 0,
-                last_good: run.base_weights.clone(),
-                last_update: LastUpdate::default(),
-            },
+            progress: Progress::new(&run.base_weights),
             config: config.clone(),
         }
     }
@@ -153,8 +115,8 @@ impl HdsPolicy {
         )
     }
 
-    /// A draw of the learnt policy; `None` if the network's output is not finite.
-    fn act(&mut self, state: &State, step: u64) -> Option<Vec<f64>> {
+    /// A draw of the learnt policy.
+    fn act(&mut self, state: &State, step: u64) -> Vec<f64> {
         let agent = &self.learning.learner().agent;
         let (mean, deviation) = agent.policy(&state.domains, &state.globals);
         let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
@@ -163,26 +125,18 @@ impl HdsPolicy {
             .zip(&deviation)
             .map(|(mu, sigma)| mu + sigma * noise.next_normal())
             .collect();
-        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let mut weights: Vec<f64> = logits.iter().map(|z| (z - most).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let mut weights = softmax(&logits);
         let (domains, floor) = (weights.len() as f64, self.config.weight_floor);
         weights
             .iter_mut()
-            .for_each(|w| *w = floor / domains + (1.0 - floor) * *w / sum);
-        let good =
-            weights.len() == self.base_weights.len() && weights.iter().all(|w| w.is_finite());
-        good.then_some(weights)
+            .for_each(|w| *w = floor / domains + (1.0 - floor) * *w);
+        weights
     }
 
     /// Waits for what is being learnt and takes down what it showed.
     fn finish_learning(&mut self) {
         if let Some(step) = self.learning.take_shown() {
-            self.progress.updates += step.updates;
-            self.progress.skipped_updates += step.skipped;
-            if step.updates > 0 {
-                self.progress.last_update = step.last;
-            }
+            self.progress.add(step);
         }
     }
 
@@ -232,39 +186,20 @@ impl Policy for HdsPolicy {
     fn next(&mut self, observation: &Observation) -> Result<Decision, PolicyError> {
         check_shape(observation, self.base_weights.len(), self.layers)?;
         self.finish_learning();
-        let signals = &observation.signals;
-        let state = self
-            .progress
-            .encoder
-            .encode(signals, self.config.progress_scale);
-        if let Some(before) = &self.progress.state {
-            let transition = Transition {
-                state: before,
-                action: &observation.weights,
-                rewards: &observation.rewards.total,
-                next: &state,
-            };
-            let lost = signals
-                .losses
-                .iter()
-                .flatten()
-                .any(|loss| !loss.is_finite());
-            if lost || !self.learning.learner().replay.push(&transition) {
-                self.progress.rejected_transitions += 1;
-            }
-        }
-        let step = signals.step + 1;
+        let state = self.progress.observe(
+            observation,
+            &observation.rewards.total,
+            self.config.progress_scale,
+            &mut self.learning.learner().replay,
+        );
+        let step = observation.signals.step + 1;
         let warm_up = step < self.warm_up_steps;
         let weights = if warm_up {
             self.warm_up_weights(step)
-        } else if let Some(weights) = self.act(&state, step) {
-            self.progress.last_good.clone_from(&weights);
-            weights
         } else {
-            self.progress.fallbacks += 1;
-            self.progress.last_good.clone()
+            let chosen = self.act(&state, step);
+            self.progress.or_last_good(chosen)
         };
-        self.progress.state = Some(state);
         let expected = observation.weights.iter().zip(&observation.rewards.total);
         let reward = expected.map(|(a, r)| a * r).sum();
         let diagnostics = self.diagnostics(warm_up, reward);
@@ -317,23 +252,9 @@ impl Policy for HdsPolicy {
             ("critics", &mut agent.critic_optimizer),
             ("temperature", &mut agent.temperature_optimizer),
         ];
-        let progress: Progress = restored.into_parts(folder, optimizers, &mut learning.replay)?;
-        let domains = self.base_weights.len();
-        let globals = 2 * self.layers + 1;
-        let fits = |state: &State| {
-            state.domains.len() == domains * DOMAIN_FEATURES && state.globals.len() == globals
-        };
-        if progress.encoder.domains() != domains
-            || progress.last_good.len() != domains
-            || !progress.state.as_ref().is_none_or(fits)
-        {
-            return Err(PolicyError::State {
-                path: folder.join("policy.json"),
-                field: "number of domains or layers".into(),
-                got: progress.encoder.domains().to_string(),
-                want: format!("{domains} domains, {} layers", self.layers),
-            });
-        }
+        let progress: Progress<_> =
+            restored.into_parts(folder, optimizers, &mut learning.replay)?;
+        progress.check(folder, self.base_weights.len(), self.layers)?;
         self.progress = progress;
         Ok(())
     }

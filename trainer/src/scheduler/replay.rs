@@ -31,6 +31,14 @@ pub(super) struct RowLayout {
 }
 
 impl RowLayout {
+    /// Of K domains and so many watched layers: a layer's norm and its change, and t/T.
+    pub(super) fn of(domains: usize, layers: usize) -> Self {
+        Self {
+            domains,
+            globals: 2 * layers + 1,
+        }
+    }
+
     /// Length of a state.
     pub(super) fn state(self) -> usize {
         self.domains * DOMAIN_FEATURES + self.globals

@@ -35,10 +35,7 @@ pub fn size(
 ) -> PolicySize {
     match config.policy {
         PolicyName::Hds => hds::size(&config.hds, domains, layers, model_parameters),
-        PolicyName::AcOdm => {
-            let globals = 2 * layers + 1;
-            ac_odm::size(&config.ac_odm, RowLayout { domains, globals })
-        }
+        PolicyName::AcOdm => ac_odm::size(&config.ac_odm, RowLayout::of(domains, layers)),
         _ => PolicySize::default(),
     }
 }

@@ -9,9 +9,10 @@ use clap::{Args, ValueEnum};
 use hds::durable;
 use hds_trainer::mmlu::{self, MmluOptions, MmluScores, Questions};
 use hds_trainer::run::{
-    DataSection, EvaluateOptions, LoadedModel, NamedWeights, evaluate_held_out,
+    DataSection, EvaluateOptions, LoadedModel, NamedWeights, Target, evaluate_held_out,
 };
 use hds_trainer::tokenizer::Tokenizer;
+use serde::Deserialize;
 
 /// Measure a trained model: held-out perplexity by domain, or MMLU.
 ///
@@ -20,9 +21,10 @@ use hds_trainer::tokenizer::Tokenizer;
 /// that goes on is not disturbed; nothing is written but --samples.
 ///
 /// Without --mmlu: loss, perplexity and bits per byte of every domain on the held-out split,
-/// their mean over domains and under base weights. Index, sequence length, number of sequences,
-/// weights, device and threads are those of the run, and the figures then are what the run itself
-/// logged at that step. Bits per byte take the bytes and tokens of the whole held-out split.
+/// their mean over domains, under base weights, and under the target where one is set. Index,
+/// sequence length, number of sequences, weights, target, device and threads are those of the run,
+/// and the figures then are what the run itself logged at that step. Bits per byte take the bytes
+/// and tokens of the whole held-out split.
 ///
 /// With --mmlu: accuracy by subject, group and over all, as the lm-evaluation-harness scores the
 /// task `mmlu`. FOLDER holds test.jsonl and dev.jsonl (also .jsonl.zst; the layout of cais/mmlu),
@@ -56,6 +58,10 @@ pub struct EvalArguments {
     /// Weights of the mean under base weights [default: the run's, or natural]
     #[arg(long, value_enum, conflicts_with = "mmlu")]
     base_weights: Option<Weights>,
+    /// Weights of the mean under the target: uniform, base or as in TOML, '{ code = 3, law = 1 }'
+    /// [default: the run's data.target, or uniform]
+    #[arg(long, value_name = "TARGET", value_parser = target, conflicts_with = "mmlu")]
+    target: Option<Target>,
     /// Folder of MMLU's questions
     #[arg(long, value_name = "FOLDER")]
     mmlu: Option<PathBuf>,
@@ -99,6 +105,23 @@ enum Weights {
     Pile,
 }
 
+/// The value of `data.target`, in TOML or as a bare word.
+fn target(text: &str) -> Result<Target, String> {
+    #[derive(Deserialize)]
+    struct Value {
+        target: Target,
+    }
+    let quoted = toml::Value::String(text.to_owned());
+    let bare = text.trim().chars().all(char::is_alphanumeric);
+    let value = if bare {
+        quoted.to_string()
+    } else {
+        text.to_owned()
+    };
+    let parsed = toml::from_str::<Value>(&format!("target = {value}"));
+    parsed.map(|v| v.target).map_err(|e| e.message().to_owned())
+}
+
 /// Evaluates and prints.
 pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
     let options = EvaluateOptions {
@@ -112,6 +135,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
             Weights::Uniform => NamedWeights::Uniform,
             Weights::Pile => NamedWeights::Pile,
         }),
+        target: arguments.target.clone(),
         device: arguments.device.clone(),
         threads: arguments.threads,
     };

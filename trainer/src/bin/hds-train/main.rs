@@ -70,6 +70,9 @@ struct RunArguments {
     /// Change a value of the configuration by its dotted key, for example run.steps=500
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Process that started this one: when it is gone, save and end as by SIGTERM
+    #[arg(long, value_name = "PID", hide = true)]
+    end_with: Option<u32>,
 }
 
 /// Write the page that shows a run: report.html in its folder.
@@ -93,6 +96,8 @@ struct ReportArguments {
 /// policy is run with every seed, each run in a folder of its own, OUT/runs/POLICY/seed-N. Finished
 /// runs are not run again and stopped ones go on, so the same command continues after any stop; SIGINT
 /// and SIGTERM let the runs save first. Prints tables; writes OUT/compare.json and OUT/compare.html.
+///
+/// Exit status: 0 where all runs are finished, 1 where one failed, 75 where some are left to run.
 ///
 /// Examples:
 ///   hds-train compare --config trainer/recipes/compare.toml --out runs/comparison
@@ -163,6 +168,10 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     });
     // After the ranks have met, so that a signal ends one that waits.
     let interrupt = Interrupt::listen().context("cannot listen to SIGINT and SIGTERM")?;
+    if let Some(parent) = arguments.end_with {
+        let told = interrupt.end_with_parent(parent);
+        told.context("cannot ask to be told of the end of the process that started this one")?;
+    }
     let outcome = Trainer::in_group(config, &arguments.out, start, Rc::clone(&group))
         .and_then(|trainer| trainer.run(&interrupt));
     let failure = outcome
@@ -248,11 +257,22 @@ fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
             code = ExitCode::FAILURE;
         }
     }
-    let table = match compare::write_comparison(&config, &arguments.out) {
+    let written = match compare::write_comparison(&config, &arguments.out) {
         Err(CompareError::Nothing { .. }) if code == ExitCode::from(75) => return Ok(code),
-        table => table?,
+        written => written?,
     };
-    hds::message::print(&table)?;
+    hds::message::print(&written.table)?;
+    if written.unfinished > 0 {
+        let all = config.policy.len() * config.seeds.len();
+        hds::note!(
+            "warning: {} of {all} runs are not finished and not in these figures",
+            written.unfinished
+        );
+        if code == ExitCode::SUCCESS {
+            // 75, as of a run that ended early: nothing failed, the same command without --no-runs goes on.
+            code = ExitCode::from(75);
+        }
+    }
     let page = arguments.out.join(compare::PAGE_FILE);
     hds::note!("report in {}", page.display());
     Ok(code)

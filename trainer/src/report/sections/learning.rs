@@ -76,24 +76,32 @@ fn gradient_norm(view: &View) -> Markup {
 
 fn held_out(view: &View) -> Markup {
     let run = view.run;
-    let note = "exp of the mean over domains, and of the mean under the base weights";
+    let mut lines = vec![
+        Line::new(
+            "macro",
+            Look::Main(0),
+            run.evaluated(|e| e.macro_perplexity),
+        ),
+        Line::new(
+            "base-weighted",
+            Look::Main(1),
+            run.evaluated(|e| e.base_perplexity),
+        ),
+    ];
+    let note = match run.header.target() {
+        Some(_) => {
+            let values = run.evaluated(|e| e.target_perplexity);
+            lines.push(Line::new("target", Look::Main(2), values));
+            "exp of the mean over domains, under the base weights, and under the target"
+        }
+        None => "exp of the mean over domains, and of the mean under the base weights",
+    };
     let note = format!("{note}{}", untrained_note(view));
     LinePlot {
         frame: view.frame("held-out", "Held-out perplexity", &note),
         steps: &view.evaluated_at,
         steps_name: "evals",
-        lines: vec![
-            Line::new(
-                "macro",
-                Look::Main(0),
-                run.evaluated(|e| e.macro_perplexity),
-            ),
-            Line::new(
-                "base-weighted",
-                Look::Main(1),
-                run.evaluated(|e| e.base_perplexity),
-            ),
-        ],
+        lines,
         vertical: Vertical::LogFirst,
         span_from: view.untrained(),
         format: Format::Plain,

@@ -17,6 +17,7 @@ pub fn render(view: &View) -> Markup {
                 (header.domains.len()) " domains"
                 @if let Some(seed) = header.seed { " · seed " (seed) }
                 @if let Some(index) = &header.index { " · index " code title=(index) { (short_index(index)) } }
+                @if let Some(target) = target(view) { " · target: " (target) }
             }
             @for warning in warnings(view) { p.warning { (warning) } }
         }
@@ -30,6 +31,26 @@ pub fn render(view: &View) -> Markup {
 
 fn short_index(index: &str) -> String {
     index.chars().take(12).collect()
+}
+
+/// Domains named of a target.
+const TARGET_NAMES: usize = 6;
+
+/// What the run was to get good at, heaviest first, where that was not every domain alike.
+fn target(view: &View) -> Option<String> {
+    let mut weights: Vec<_> = view
+        .domains()
+        .filter_map(|d| Some((d.target.filter(|t| *t > 0.0)?, &d.name)))
+        .collect();
+    weights.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let named = weights.iter().take(TARGET_NAMES);
+    let mut parts: Vec<_> = named
+        .map(|(weight, name)| format!("{name} {}", Format::Percent.write(*weight)))
+        .collect();
+    if weights.len() > TARGET_NAMES {
+        parts.push(format!("{} others", weights.len() - TARGET_NAMES));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// What a reader must know before trusting the rest.
@@ -92,7 +113,7 @@ fn tiles(view: &View) -> Vec<Markup> {
         _ => "no agent networks".to_owned(),
     };
     let count = |value: Option<u64>| Format::Count.write_maybe(value.map(|v| v as f64));
-    vec![
+    let mut tiles = vec![
         perplexity_tile(view, "Macro perplexity", |e| e.macro_perplexity),
         perplexity_tile(view, "Base perplexity", |e| e.base_perplexity),
         tile("Tokens", Format::Count.write(totals.tokens as f64), batch),
@@ -125,7 +146,12 @@ fn tiles(view: &View) -> Vec<Markup> {
             ),
         ),
         tile("Model parameters", count(header.parameters), agent),
-    ]
+    ];
+    if header.target().is_some() {
+        let target = perplexity_tile(view, "Target perplexity", |e| e.target_perplexity);
+        tiles.insert(0, target);
+    }
+    tiles
 }
 
 fn perplexity_tile(view: &View, name: &str, value: impl Fn(&EvalRecord) -> Maybe) -> Markup {
@@ -187,14 +213,21 @@ fn story(view: &View) -> Vec<String> {
             write(acting), write(base), write(uniform),
         ));
     }
-    let evaluated = view.run.evaluated(|e| e.macro_perplexity);
-    let mut finite = evaluated.iter().flatten();
-    if let (Some(first), Some(last)) = (finite.next(), finite.next_back()) {
-        story.push(format!(
-            "Macro held-out perplexity went from {} to {}.",
-            Format::Plain.write(*first),
-            Format::Plain.write(*last),
-        ));
+    story.extend(went(view, "Macro held-out perplexity", |e| {
+        e.macro_perplexity
+    }));
+    if view.run.header.target().is_some() {
+        let name = "Held-out perplexity under the target";
+        story.extend(went(view, name, |e| e.target_perplexity));
     }
     story
+}
+
+/// A sentence on the first and the last value of an evaluation figure.
+fn went(view: &View, name: &str, value: impl Fn(&EvalRecord) -> Maybe) -> Option<String> {
+    let evaluated = view.run.evaluated(value);
+    let mut finite = evaluated.iter().flatten();
+    let (first, last) = (finite.next()?, finite.next_back()?);
+    let (first, last) = (Format::Plain.write(*first), Format::Plain.write(*last));
+    Some(format!("{name} went from {first} to {last}."))
 }

@@ -7,9 +7,13 @@ use crate::report::number::{Format, grouped};
 use crate::report::palette::domain_class;
 use crate::report::plot::sparkline;
 
-const HEADINGS: [(&str, &str); 13] = [
+const HEADINGS: [(&str, &str); 14] = [
     ("Domain", ""),
     ("Base weight", ""),
+    (
+        "Target",
+        "weight in data.target, where one other than \"uniform\" is set",
+    ),
     ("First", "weight at the first step"),
     ("Last", "weight at the last step"),
     (
@@ -41,13 +45,13 @@ pub fn render(view: &View) -> Markup {
                 table {
                     thead {
                         tr.groups {
-                            th {} th colspan="5" { "Weight" } th colspan="4" { "Drawn" }
+                            th {} th colspan="6" { "Weight" } th colspan="4" { "Drawn" }
                             th colspan="5" { "Held-out perplexity" }
                         }
                         tr {
                             @for (index, (name, about)) in HEADINGS.into_iter().enumerate() {
                                 th title=(about) data-sort=(index) { (name) }
-                                @if index == 4 || index == 12 { th.over { "Over time" } }
+                                @if index == 5 || index == 13 { th.over { "Over time" } }
                             }
                         }
                     }
@@ -74,6 +78,7 @@ fn row(view: &View, rank: usize, all: u64) -> Markup {
         tr data-d=(rank) {
             th class=(domain_class(rank)) { i.swatch {} (figures.name) }
             (cell(figures.base, Format::Percent))
+            (cell(figures.target, Format::Percent))
             (cell(figures.first_weight, Format::Percent))
             (cell(figures.last_weight, Format::Percent))
             (cell(figures.weight_ratio(), Format::Times))

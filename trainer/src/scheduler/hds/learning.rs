@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use super::super::RunFacts;
+use super::super::actor_critic::StepReport;
 use super::super::replay::{Replay, RowLayout};
 use super::agent::{Agent, Minibatch, RewardScale, UpdateReport};
 use super::config::HdsConfig;
@@ -23,17 +24,6 @@ pub(super) struct Learning {
     least_transitions: u64,
     minibatch: usize,
     updates_per_step: u64,
-}
-
-/// What the updates of a step showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct StepReport {
-    /// Updates tried.
-    pub updates: u64,
-    /// Those not applied because a number was not finite.
-    pub skipped: u64,
-    /// The last one's numbers.
-    pub last: LastUpdate,
 }
 
 /// An update's numbers for the metrics; only finite ones.
@@ -60,10 +50,7 @@ impl From<UpdateReport> for LastUpdate {
 
 impl Learning {
     pub(super) fn new(config: &HdsConfig, run: &RunFacts<'_>) -> Self {
-        let layout = RowLayout {
-            domains: run.domains.len(),
-            globals: 2 * run.layers + 1,
-        };
+        let layout = RowLayout::of(run.domains.len(), run.layers);
         let sizing = sizing::sizing(config.network, layout, run.model_parameters);
         Self {
             agent: Agent::new(config, sizing, layout, run.seed, run.device, Kind::Float),
@@ -77,7 +64,7 @@ impl Learning {
     }
 
     /// N_ac updates, once there is enough to learn from; `before` were tried before them.
-    pub(super) fn learn(&mut self, before: u64) -> StepReport {
+    pub(super) fn learn(&mut self, before: u64) -> StepReport<LastUpdate> {
         let held = self.replay.len() as u64;
         let mut step = StepReport::default();
         if held < self.least_transitions {
