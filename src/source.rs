@@ -101,7 +101,8 @@ impl From<WeightReplay> for WeightSource {
     }
 }
 
-/// A weight log read batch by batch. Holds two of its entries at a time; its last one stays in force.
+/// A weight log read batch by batch. Holds two of its entries at a time; its last one stays in force, but where a line
+/// cut short follows it: batches behind it are then refused.
 #[derive(Clone, Debug)]
 pub struct WeightReplay {
     path: PathBuf,
@@ -146,6 +147,9 @@ impl WeightReplay {
         while let Some(entry) = place.next.take_if(|next| next.step <= step) {
             place.next = place.reader.next_entry()?;
             place.now = (entry.step, Arc::new(entry.weights));
+        }
+        if place.next.is_none() {
+            place.reader.expect_known(step)?;
         }
         Ok(Arc::clone(&place.now.1))
     }
@@ -198,6 +202,18 @@ mod tests {
         }
         let error = source.settle(1).unwrap_err().to_string();
         assert!(error.contains("begins with batch 2"), "{error}");
+        // A last line cut short may have said anything of the batches behind it.
+        let mut torn = std::fs::read(&path).unwrap();
+        torn.extend(b"{\"step\":12,");
+        std::fs::write(&path, torn).unwrap();
+        let source = WeightSource::from(WeightReplay::open(&path, &header).unwrap());
+        for (step, version) in [(2, 1), (8, 4), (9, 5)] {
+            assert_eq!(source.settle(step).unwrap().version, version, "{step}");
+        }
+        let error = source.settle(10).unwrap_err().to_string();
+        assert!(error.contains("line 5: cut short"), "{error}");
+        assert!(error.contains("after batch 9 "), "{error}");
+        assert_eq!(source.settle(3).unwrap().version, 4);
         let other = Header::new(domains, "f00d".into(), 8);
         let error = WeightReplay::open(&path, &other).unwrap_err().to_string();
         assert!(error.contains("another seed"), "{error}");

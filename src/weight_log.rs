@@ -74,6 +74,21 @@ pub enum WeightLogError {
         /// The version that governs that step.
         want: u64,
     },
+    /// The last line is cut short.
+    #[error(
+        "weight log {path}, line {line}: cut short, so the weights after batch {last} are not known (batch {step} was asked for); put the whole \
+         file back, or delete that line to go on under the weights before it"
+    )]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// Line number from 1.
+        line: u64,
+        /// The batch that the last whole entry begins with.
+        last: u64,
+        /// The batch asked for.
+        step: u64,
+    },
     /// The log belongs to something else.
     #[error("weight log {path} is of another {what}: it has {got}, expected {want}")]
     Mismatch {
@@ -263,6 +278,8 @@ pub struct WeightLogReader {
     line: u64,
     consumed: u64,
     last: Option<(u64, u64)>,
+    /// Whether the last line was found to be cut short.
+    torn: bool,
 }
 
 impl WeightLogReader {
@@ -302,6 +319,7 @@ impl WeightLogReader {
             line: 1,
             consumed: read as u64,
             last: None,
+            torn: false,
         })
     }
 
@@ -340,6 +358,23 @@ impl WeightLogReader {
         Ok(())
     }
 
+    /// Refuses what the log cannot tell: the weights of a batch behind the last whole entry, where a line cut short follows it.
+    /// To be asked once [`Self::next_entry`] gave `None`.
+    ///
+    /// # Errors
+    /// [`WeightLogError::Torn`].
+    pub fn expect_known(&self, step: u64) -> Result<(), WeightLogError> {
+        match self.last {
+            Some((last, _)) if self.torn && step > last => Err(WeightLogError::Torn {
+                path: self.path.clone(),
+                line: self.line + 1,
+                last,
+                step,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// The next entry; `None` at the end, or at a last line without its newline.
     ///
     /// # Errors
@@ -351,6 +386,7 @@ impl WeightLogReader {
             .read_line(&mut text)
             .map_err(|e| io_error(&self.path, e))?;
         if read == 0 || !text.ends_with('\n') {
+            self.torn |= read > 0;
             return Ok(None);
         }
         self.line += 1;

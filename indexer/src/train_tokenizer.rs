@@ -151,7 +151,7 @@ pub fn train_tokenizer(options: &TrainOptions) -> Result<TrainSummary, TrainErro
         &[],
         &PlanOptions {
             text_extensions: options.text_extensions.clone(),
-            skip_unknown: options.skip_faults,
+            skip_faults: options.skip_faults,
         },
     )?;
     let (sender, receiver) = sync_channel(WAITING_TEXTS);

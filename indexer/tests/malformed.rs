@@ -283,8 +283,55 @@ fn a_file_that_vanishes_is_named() {
     let scratch = Scratch::new();
     scratch.write("corpus/web/a.txt", "fine");
     std::os::unix::fs::symlink("gone", scratch.path("corpus/web/b.txt")).unwrap();
-    let error = run(&scratch.options(&["corpus"])).unwrap_err().to_string();
+    let mut options = scratch.options(&["corpus"]);
+    let error = run(&options).unwrap_err().to_string();
     assert!(error.contains("b.txt"), "{error}");
+    // Met by the plan and by the reader, counted once.
+    options.on_error = OnError::Skip;
+    let summary = run(&options).unwrap();
+    let skipped = &summary.skipped[0];
+    assert_eq!(
+        (summary.skipped.len(), skipped.count, skipped.first.as_str()),
+        (1, 1, "corpus/, web/b.txt")
+    );
+    assert_eq!(summary.documents, 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_beside_record_files_is_counted() {
+    let scratch = Scratch::new();
+    scratch.write("corpus/a.jsonl", line("a", "web"));
+    std::os::unix::fs::symlink("gone", scratch.path("corpus/b.jsonl")).unwrap();
+    let mut options = scratch.options(&["corpus"]);
+    let error = run(&options).unwrap_err().to_string();
+    assert!(error.contains("b.jsonl"), "{error}");
+    options.on_error = OnError::Skip;
+    let summary = run(&options).unwrap();
+    assert_eq!(summary.documents, 1);
+    let skipped = &summary.skipped[0];
+    assert_eq!(
+        (
+            skipped.reason.as_str(),
+            skipped.count,
+            skipped.first.as_str()
+        ),
+        ("unreadable", 1, "corpus/, b.jsonl")
+    );
+}
+
+#[test]
+fn a_target_among_the_input_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("corpus/web/a.txt", "a");
+    for target in ["corpus/index", "corpus/web/../web/deep/index"] {
+        let mut options = scratch.options(&["corpus"]);
+        options.target = scratch.path(target);
+        let error = run(&options).unwrap_err().to_string();
+        assert!(error.contains("would lie in the input folder"), "{error}");
+    }
+    let entries = std::fs::read_dir(scratch.path("corpus")).unwrap().count();
+    assert_eq!(entries, 1);
 }
 
 #[test]

@@ -132,6 +132,12 @@ impl LoaderState {
                 reason: format!("{} is beyond any run", self.step),
             });
         }
+        if self.weights_version > most {
+            return Err(LoaderError::BadState {
+                field: "weights_version",
+                reason: format!("{} is beyond any run", self.weights_version),
+            });
+        }
         let taken = self.samples.iter().try_fold(0u64, |t, &n| t.checked_add(n));
         let Some(taken) = taken.filter(|taken| *taken <= most) else {
             return Err(LoaderError::BadState {

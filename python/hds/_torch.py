@@ -31,8 +31,8 @@ def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
         raise ValueError("give both rank and world_size, or neither")
     if rank is None and torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    elif rank is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        rank, world_size = _environment("RANK"), _environment("WORLD_SIZE")
+    elif rank is None and ("RANK" in os.environ or "WORLD_SIZE" in os.environ):
+        rank, world_size = _environment("RANK", 0), _environment("WORLD_SIZE", 1)
     if rank is None or world_size is None:
         return 0, 1
     if rank >= world_size:
@@ -40,8 +40,16 @@ def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def _environment(name: str) -> int:
-    text = os.environ[name]
+def _environment(name: str, alone: int) -> int:
+    other = {"RANK": "WORLD_SIZE", "WORLD_SIZE": "RANK"}[name]
+    text = os.environ.get(name)
+    if text is None:
+        if os.environ[other] == str(1 - alone):
+            return alone
+        # Every process would take itself for the only one, and read the same.
+        raise ValueError(
+            f"the environment has {other}={os.environ[other]!r} and no {name}; set both, or give rank and world_size"
+        )
     if not text.isdecimal():
         raise ValueError(f"the environment's {name} is {text!r}, no whole number; give rank and world_size")
     return int(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 #: Largest numbers of the Rust side.
@@ -131,7 +131,7 @@ def weights(value: Any, domains: Sequence[str]) -> list[float]:
         value = [value[name] for name in domains]
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (str, bytes, Set)) or not isinstance(value, Iterable):
         text = f"weights: {shown(value)}, must be a dict of a weight for each domain, or a sequence of as many"
         raise TypeError(text)
     # Set at every step: the usual kind costs next to nothing.

@@ -82,6 +82,23 @@ def _rebuild(
     return batch
 
 
+def _refuse_collating(batch: Any, **_: Any) -> Any:
+    raise TypeError(
+        f"an item of hds.StreamingDataset is a whole batch, and the DataLoader is about to join {len(batch)} of them: make it "
+        "with DataLoader(dataset, batch_size=None), or use hds.DataLoader(dataset); StreamingDataset(batch_size=...) says how "
+        "many sequences a batch has"
+    )
+
+
+if torch is not None:
+    try:
+        from torch.utils.data._utils.collate import default_collate_fn_map
+    except ImportError:  # where torch names it otherwise, batches are joined as any dicts are
+        pass
+    else:
+        default_collate_fn_map[Batch] = _refuse_collating
+
+
 class Carried:
     """What a collate_fn made of a batch, on its way with the batch's facts; another process gets the value alone."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
+import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +29,8 @@ DEFAULT_KEYS = (
 )
 #: Numbers of a batch that may be among ``keys``.
 FACTS = ("step", "weights_version")
+#: How the names of files begin through which weights reach worker processes.
+LIVE_PREFIX = "hds-weights-"
 #: Everything that ``keys`` may name.
 ALL_KEYS = (*DEFAULT_KEYS, "sample_ids", *FACTS)
 
@@ -388,7 +392,8 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
             assert weights is not None
             memory = Path("/dev/shm")
             folder = memory if os.access(memory, os.W_OK) else None
-            handle, self._control = tempfile.mkstemp(prefix="hds-weights-", dir=folder)
+            _remove_left(folder or Path(tempfile.gettempdir()))
+            handle, self._control = tempfile.mkstemp(prefix=LIVE_PREFIX, dir=folder)
             os.close(handle)
             weakref.finalize(self, _remove, self._control, os.getpid())
             self._core.publish_at(self._control, weights, version, step)
@@ -467,6 +472,20 @@ def _check_log(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"weight_log: there is no folder {folder}")
+
+
+def _remove_left(folder: Path) -> None:
+    """Removes what killed processes of this user left there: files that nobody holds the lock of any more."""
+    for path in folder.glob(f"{LIVE_PREFIX}*"):
+        try:
+            with path.open("rb") as file:
+                facts = os.fstat(file.fileno())
+                # One just made has no lock yet.
+                if facts.st_uid == os.getuid() and time.time() - facts.st_ctime > 60:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+        except OSError:
+            continue
 
 
 def _remove(path: str, process: int) -> None:

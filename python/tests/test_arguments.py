@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
+import types
 
 import numpy as np
 import pytest
@@ -194,10 +196,66 @@ def test_loaders_refuse_by_name(index):
 
 def test_launchers_variables_that_are_no_numbers_are_named(index):
     code = f"import hds; hds.StreamingDataset({str(index)!r}, seq_len=8, batch_size=2)"
-    for rank, size, words in [("x", "2", "RANK is 'x'"), ("0", "", "WORLD_SIZE is ''"), ("2", "2", "rank: 2")]:
-        environment = {"PYTHONPATH": ":".join(sys.path), "RANK": rank, "WORLD_SIZE": size}
+    for rank, size, words in [
+        ("x", "2", "RANK is 'x'"),
+        ("0", "", "WORLD_SIZE is ''"),
+        ("2", "2", "rank: 2"),
+        ("1", None, "RANK='1' and no WORLD_SIZE"),
+        (None, "2", "WORLD_SIZE='2' and no RANK"),
+        ("0", None, None),
+        (None, "1", None),
+    ]:
+        given = {name: value for name, value in [("RANK", rank), ("WORLD_SIZE", size)] if value is not None}
+        environment = {"PYTHONPATH": ":".join(sys.path), **given}
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        assert words in process.stderr.splitlines()[-1]
+        if words is None:
+            assert process.returncode == 0, process.stderr
+        else:
+            assert words in process.stderr.splitlines()[-1]
+
+
+def test_weights_without_an_order_are_refused(index):
+    for value in ({0.25, 0.75}, frozenset([1.0])):
+        refusal("weights", dataset(index).set_weights, value)
+
+
+def test_a_version_of_weights_that_would_overflow_is_refused(index):
+    data = dataset(index)
+    for version in (2**63, 2**64 - 1):
+        with pytest.raises(ValueError, match=f"weights_version.*{version} is beyond any run"):
+            data.load_state_dict(data.state_dict() | {"weights_version": version})
+
+
+def test_files_of_killed_processes_are_removed_and_no_others(index, tmp_path):
+    from hds import dataset as module
+
+    kept = [tmp_path / f"{module.LIVE_PREFIX}{name}" for name in ("young", "held")]
+    old = tmp_path / f"{module.LIVE_PREFIX}old"
+    writer = hds.WeightsWriter(kept[1], ["a"], [1.0])
+    for path in (kept[0], old):
+        path.write_bytes(b"")
+    now = time.time()
+    # As if a minute had passed for two of them: a file's ctime cannot be set, the clock can.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.time, "time", lambda: now + 61)
+        kept[0].touch()
+        patch.setattr(module.os, "fstat", _as_young(kept[0], now + 60, os.fstat))
+        module._remove_left(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    assert writer.version == 1
+
+
+def _as_young(path, when, fstat):
+    """os.fstat under which this file was made at that time."""
+    inode = path.stat().st_ino
+
+    def stat(handle):
+        facts = fstat(handle)
+        if facts.st_ino != inode:
+            return facts
+        return types.SimpleNamespace(st_uid=facts.st_uid, st_ctime=when)
+
+    return stat
 
 
 def test_two_iterations_at_once_are_told_what_to_do(index):

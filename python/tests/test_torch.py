@@ -57,6 +57,14 @@ def test_tensors_are_what_a_model_takes(index):
     assert torch.nn.functional.cross_entropy(logits, labels).item() > 0
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
+def test_batches_are_not_joined_once_more(index, workers, options):
+    loader = torch.utils.data.DataLoader(dataset(index, length=8), num_workers=workers, **options)
+    with pytest.raises(TypeError, match="batch_size=None"):
+        next(iter(loader))
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 def test_torchs_loader_gives_the_same_stream_for_any_number_of_workers(index, workers):
     whole = list(dataset(index, length=21))

@@ -60,6 +60,16 @@ pub enum BuildError {
         /// The target.
         path: PathBuf,
     },
+    /// The target would lie among the input.
+    #[error(
+        "{target} would lie in the input folder {folder}, and be input of the next build; name a target outside it with -o"
+    )]
+    TargetInInput {
+        /// The target.
+        target: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The place of the staging folder is taken.
     #[error(
         "{path} is where an unfinished build is kept, but there is {entry}, which no build made; move it away or name another target"

@@ -136,9 +136,11 @@ pub fn plan(options: &BuildOptions) -> Result<Plan, BuildError> {
         &options.held_out,
         &PlanOptions {
             text_extensions: options.fields.text_extensions.clone(),
-            skip_unknown: options.on_error == OnError::Skip,
+            skip_faults: options.on_error == OnError::Skip,
         },
     )?;
+    let inputs = options.inputs.iter().chain(&options.held_out);
+    staging::check_outside(&options.target, inputs)?;
     Ok(plan)
 }
 

@@ -215,6 +215,29 @@ const ENTRIES: [&str; 8] = [
     "duplicates",
 ];
 
+/// Refuses a target below a folder that is read: its files would be input of the next build, if not of this one.
+///
+/// # Errors
+/// [`BuildError::TargetInInput`].
+pub(super) fn check_outside<'a>(
+    target: &Path,
+    inputs: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), BuildError> {
+    let path = std::path::absolute(target).unwrap_or_else(|_| target.to_owned());
+    let place = path.ancestors().skip(1).find_map(|p| p.canonicalize().ok());
+    let contains = |input: &&PathBuf| {
+        let folder = input.canonicalize().ok().filter(|p| p.is_dir());
+        folder.is_some_and(|folder| place.as_ref().is_some_and(|p| p.starts_with(folder)))
+    };
+    match inputs.into_iter().find(contains) {
+        None => Ok(()),
+        Some(folder) => Err(BuildError::TargetInInput {
+            target: target.into(),
+            folder: folder.clone(),
+        }),
+    }
+}
+
 /// What is in the way of a staging folder: the path itself if it is no folder, or something in it that no build made. Everything in
 /// a staging folder is removed in the end, so nothing of anybody else's may be there.
 fn foreign(folder: &Path) -> Result<Option<String>, FileError> {

@@ -144,8 +144,9 @@ pub struct Plan {
 pub struct PlanOptions {
     /// More extensions of text files.
     pub text_extensions: TextExtensions,
-    /// Leave out files of unknown format, and count them, rather than refuse them.
-    pub skip_unknown: bool,
+    /// Leave out files of unknown format, links that lead nowhere and folders that cannot be listed, and count them, rather
+    /// than refuse them.
+    pub skip_faults: bool,
 }
 
 /// Why there is no plan.
@@ -294,8 +295,16 @@ impl Planner<'_> {
         let mut first_text = String::new();
         let mut names = blake3::Hasher::new();
         let mut unknown: Option<(PathBuf, u64)> = None;
+        let mut unreadable = Vec::new();
         for entry in Walk::new(folder).map_err(read_error)? {
-            let entry = entry.map_err(read_error)?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) if self.options.skip_faults => {
+                    leave_out(&mut unreadable, "unreadable", &error.relative);
+                    continue;
+                }
+                Err(error) => return Err(read_error(error)),
+            };
             if let Some(reason) = entry.left_out {
                 leave_out(&mut text.left_out, reason, &entry.relative);
                 continue;
@@ -319,7 +328,7 @@ impl Planner<'_> {
             }
         }
         match unknown {
-            Some((path, count)) if !self.options.skip_unknown => {
+            Some((path, count)) if !self.options.skip_faults => {
                 let more = match count {
                     1 => String::new(),
                     n => format!(" (and {} more like it in {})", n - 1, folder.display()),
@@ -344,6 +353,8 @@ impl Planner<'_> {
                     first: first_text,
                 });
             }
+            // The reader of a text folder meets and counts them itself.
+            text.left_out.append(&mut unreadable);
             (text.kind, text.bytes) = (SourceKind::Nothing, 0);
         }
         if text.kind == SourceKind::TextFolder || !text.left_out.is_empty() {
@@ -377,7 +388,7 @@ impl Planner<'_> {
     }
 
     fn unknown_file(&mut self, path: &Path, name: &str) -> Result<(), PlanError> {
-        if !self.options.skip_unknown {
+        if !self.options.skip_faults {
             return Err(PlanError::UnknownFormat {
                 path: path.into(),
                 more: String::new(),

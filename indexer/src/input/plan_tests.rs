@@ -109,7 +109,7 @@ fn what_cannot_be_understood_is_refused() {
 fn unknown_files_are_counted_where_they_may_be_skipped() {
     let corpus = Corpus::new(&["a.txt", "b.png", "c.jpg"]);
     let options = PlanOptions {
-        skip_unknown: true,
+        skip_faults: true,
         ..PlanOptions::default()
     };
     let plan = Plan::new(&[corpus.path("corpus")], &[], &options).unwrap();
@@ -118,6 +118,30 @@ fn unknown_files_are_counted_where_they_may_be_skipped() {
         (left.reason, left.count, left.first.as_str()),
         ("unknown format", 2, "b.png")
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_looked_at_is_counted_where_it_may_be_skipped() {
+    let corpus = Corpus::new(&["a.jsonl"]);
+    for (link, to) in [("b.jsonl", "gone"), ("c", "c")] {
+        std::os::unix::fs::symlink(to, corpus.path("corpus").join(link)).unwrap();
+    }
+    let error = corpus.plan(&["corpus"]).unwrap_err().to_string();
+    assert!(error.contains("b.jsonl"), "{error}");
+    let options = PlanOptions {
+        skip_faults: true,
+        ..PlanOptions::default()
+    };
+    let plan = Plan::new(&[corpus.path("corpus")], &[], &options).unwrap();
+    let left = &plan.sources[0].left_out[0];
+    assert_eq!(
+        (left.reason, left.count, left.first.as_str()),
+        ("unreadable", 2, "b.jsonl")
+    );
+    assert_eq!(plan.sources[1].name, "corpus/a.jsonl");
+    // A folder given by name must be there.
+    assert!(Plan::new(&[corpus.path("corpus/c")], &[], &options).is_err());
 }
 
 #[test]

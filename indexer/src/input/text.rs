@@ -107,7 +107,7 @@ impl TextFiles {
                     let fault = Fault::Read {
                         why: e.source.to_string(),
                     };
-                    self.failed = Some(whole(e.path, fault, String::new()));
+                    self.failed = Some(whole(e.path, fault, e.relative));
                     break;
                 }
             };

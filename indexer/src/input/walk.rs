@@ -26,6 +26,8 @@ pub struct Entry {
 pub struct WalkError {
     /// The file or folder.
     pub path: PathBuf,
+    /// Its path below the folder walked, as [`Entry::relative`]; empty for that folder.
+    pub relative: String,
     /// What the system said.
     pub source: io::Error,
 }
@@ -62,6 +64,7 @@ impl Walk {
     fn enter(&mut self, folder: &Path) -> Result<bool, WalkError> {
         let failed = |source| WalkError {
             path: folder.to_owned(),
+            relative: self.below(folder),
             source,
         };
         let identity = fs::canonicalize(folder).map_err(failed)?;
@@ -82,13 +85,31 @@ impl Walk {
         Ok(empty)
     }
 
+    fn below(&self, path: &Path) -> String {
+        let below = path.strip_prefix(&self.top).unwrap_or(path);
+        let parts: Vec<_> = below.iter().map(|p| p.to_string_lossy()).collect();
+        parts.join("/")
+    }
+
     fn look_at(&mut self, path: PathBuf) -> Result<Option<Entry>, WalkError> {
         let hidden = path
             .file_name()
             .is_some_and(|n| n.as_encoded_bytes().first() == Some(&b'.'));
+        // Editors leave hidden links that lead nowhere; what is not read need not be followed.
         let metadata = match fs::metadata(&path) {
+            Err(_) if hidden => path.symlink_metadata(),
+            other => other,
+        };
+        let relative = self.below(&path);
+        let metadata = match metadata {
             Ok(metadata) => metadata,
-            Err(source) => return Err(WalkError { path, source }),
+            Err(source) => {
+                return Err(WalkError {
+                    path,
+                    relative,
+                    source,
+                });
+            }
         };
         let folder = metadata.is_dir() && !hidden;
         if folder && !self.enter(&path)? {
@@ -103,10 +124,8 @@ impl Walk {
         } else {
             None
         };
-        let below = path.strip_prefix(&self.top).unwrap_or(&path);
-        let parts: Vec<_> = below.iter().map(|p| p.to_string_lossy()).collect();
         Ok(Some(Entry {
-            relative: parts.join("/"),
+            relative,
             path,
             metadata,
             left_out,
@@ -195,7 +214,17 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("a/x.txt"), dir.path().join("link.txt"))
             .unwrap();
         assert_eq!(walked(dir.path()), ["a/x.txt", "link.txt"]);
-        std::os::unix::fs::symlink("nowhere", dir.path().join("dangling.txt")).unwrap();
-        assert!(Walk::new(dir.path()).unwrap().any(|e| e.is_err()));
+        std::os::unix::fs::symlink("nowhere", dir.path().join(".#a.txt")).unwrap();
+        assert_eq!(
+            walked(dir.path()),
+            [".#a.txt (hidden)", "a/x.txt", "link.txt"]
+        );
+        std::os::unix::fs::symlink("nowhere", dir.path().join("a/dangling.txt")).unwrap();
+        let errors: Vec<_> = Walk::new(dir.path())
+            .unwrap()
+            .filter_map(Result::err)
+            .map(|e| e.relative)
+            .collect();
+        assert_eq!(errors, ["a/dangling.txt"]);
     }
 }

@@ -91,16 +91,17 @@ impl LoggedPolicy {
 
     /// Reads on to what was in force at `step`; never back.
     fn seek(&mut self, step: u64) -> Result<(), PolicyError> {
+        let failed = |e: WeightLogError| PolicyError::WeightLog {
+            source: Box::new(e),
+        };
         while self.ahead.as_ref().is_some_and(|entry| entry.step <= step) {
-            let next = self
-                .reader
-                .next_entry()
-                .map_err(|e| PolicyError::WeightLog {
-                    source: Box::new(e),
-                })?;
+            let next = self.reader.next_entry().map_err(failed)?;
             if let Some(entry) = std::mem::replace(&mut self.ahead, next) {
                 self.current = entry.weights.mixture.weights().to_vec();
             }
+        }
+        if self.ahead.is_none() {
+            self.reader.expect_known(step).map_err(failed)?;
         }
         self.step = step;
         Ok(())
