@@ -18,7 +18,24 @@ macro_rules! note {
 /// What [`note!`](crate::note) does.
 pub fn write_note(text: std::fmt::Arguments<'_>) {
     // There is nobody left to tell.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", harmless(&text.to_string()));
+}
+
+/// The text without characters that would command a terminal: names of files and fields are anyone's. Lines and tabs stay.
+fn harmless(text: &str) -> std::borrow::Cow<'_, str> {
+    let commands = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(commands) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if commands(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
 }
 
 /// Writes a text to standard output. A reader that has gone away, as `head` does, is no error.
@@ -57,6 +74,12 @@ mod tests {
 
     use super::*;
     use crate::durable::FileError;
+
+    #[test]
+    fn names_command_no_terminal() {
+        assert_eq!(harmless("a\tb\nc é"), "a\tb\nc é");
+        assert_eq!(harmless("\x1b[31m\r\u{9b}x"), "\\u{1b}[31m\\u{d}\\u{9b}x");
+    }
 
     #[test]
     fn a_cause_is_told_once() {

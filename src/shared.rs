@@ -333,14 +333,29 @@ impl Board {
     /// Looks whether the writing process lives, where the system has a way to tell.
     fn check_writer(&self) -> Result<(), SharedWeightsError> {
         let process = self.words.at(PROCESS).load(Relaxed);
-        let processes = Path::new("/proc");
-        if processes.join("self").exists() && !processes.join(process.to_string()).exists() {
+        if has_ended(process) {
             return Err(SharedWeightsError::WriterGone {
                 path: self.path.clone(),
                 process,
             });
         }
         Ok(())
+    }
+}
+
+/// Whether a process has ended, as far as the system tells. One that nobody has asked for its exit status yet is still listed.
+fn has_ended(process: u64) -> bool {
+    let processes = Path::new("/proc");
+    if !processes.join("self").exists() {
+        return false;
+    }
+    // "pid (name) state …", where the name may hold anything.
+    match std::fs::read_to_string(processes.join(format!("{process}/stat"))) {
+        Ok(stat) => {
+            let state = stat.rsplit(')').next().map(str::trim_start);
+            state.is_some_and(|rest| rest.starts_with(['Z', 'X']))
+        }
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 

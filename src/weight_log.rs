@@ -12,7 +12,7 @@
 //! crash is dropped when the log is continued. Reading holds one mixture at a time.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -273,7 +273,7 @@ impl WeightLogWriter {
 #[derive(Debug)]
 pub struct WeightLogReader {
     path: PathBuf,
-    input: BufReader<File>,
+    input: BufReader<OwnPlace>,
     header: Header,
     line: u64,
     consumed: u64,
@@ -289,7 +289,7 @@ impl WeightLogReader {
     /// If there is no such file, or its first line is no header of a known version.
     pub fn open(path: &Path) -> Result<Self, WeightLogError> {
         let file = open_regular(path).map_err(|e| io_error(path, e))?;
-        let mut input = BufReader::new(file);
+        let mut input = BufReader::new(OwnPlace { file, at: 0 });
         let mut text = String::new();
         let read = input.read_line(&mut text).map_err(|e| io_error(path, e))?;
         let bad = |reason: String| WeightLogError::Line {
@@ -421,6 +421,27 @@ impl WeightLogReader {
             step: line.step,
             weights,
         }))
+    }
+}
+
+/// A file read from a place of this reader's own: a process that was forked shares the file's, and both would move it.
+#[derive(Debug)]
+struct OwnPlace {
+    file: File,
+    at: u64,
+}
+
+impl Read for OwnPlace {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(unix)]
+        let read = std::os::unix::fs::FileExt::read_at(&self.file, buffer, self.at)?;
+        #[cfg(not(unix))]
+        let read = {
+            self.file.seek(io::SeekFrom::Start(self.at))?;
+            self.file.read(buffer)?
+        };
+        self.at += read as u64;
+        Ok(read)
     }
 }
 

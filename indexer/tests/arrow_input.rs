@@ -318,3 +318,31 @@ fn lengths_are_not_believed() {
         );
     }
 }
+
+#[test]
+fn what_follows_the_end_of_a_stream_is_not_passed_over() {
+    let batches = [batch(vec![("text", strings(&["a", "b"]))])];
+    let scratch = Scratch::new();
+    scratch.write(
+        "web.arrows.ipc",
+        [stream(&batches, None), stream(&batches, None)].concat(),
+    );
+    let mut options = scratch.options(&["web.arrows.ipc"]);
+    let error = run(&options).unwrap_err().to_string();
+    assert!(error.contains("follow the end of the stream"), "{error}");
+    options.on_error = OnError::Skip;
+    let summary = run(&options).unwrap();
+    assert_eq!(summary.documents, 2);
+    assert_eq!(summary.skipped[0].reason, "rest of a damaged table");
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let columns = vec![("text", strings(&["a"])), ("text", strings(&["b"]))];
+    let scratch = Scratch::new();
+    scratch.write("web.arrow", file(&[batch(columns)], None));
+    let error = run(&scratch.options(&["web.arrow"]))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("\"text\" occurs twice"), "{error}");
+}

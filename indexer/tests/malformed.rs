@@ -372,3 +372,66 @@ fn too_many_domains_are_taken_for_a_wrong_field() {
     );
     assert!(!scratch.path("index.building").exists());
 }
+
+#[test]
+fn a_domain_field_that_the_first_record_lacks_is_not_passed_over() {
+    let scratch = Scratch::new();
+    let lines = "{\"text\":\"a\"}\n".to_owned() + &line("b", "web") + "{\"text\":\"c\"}\n";
+    scratch.write("x.jsonl", lines);
+    let mut options = scratch.options(&["x.jsonl"]);
+    let error = run(&options).unwrap_err().to_string();
+    assert!(
+        error.contains("line 2") && error.contains("--domain-from"),
+        "{error}"
+    );
+    options.on_error = OnError::Skip;
+    let summary = run(&options).unwrap();
+    assert_eq!(summary.documents, 2);
+    assert_eq!(summary.skipped[0].count, 1);
+    // Asked for, it is no fault.
+    options.target = scratch.path("by_file");
+    options.on_error = OnError::Stop;
+    options.fields.domain_from = hds_indexer::input::DomainFrom::File;
+    assert_eq!(run(&options).unwrap().documents, 3);
+}
+
+#[test]
+fn a_wrong_checksum_says_that_earlier_lines_are_not_safe() {
+    use std::io::Write as _;
+    let scratch = Scratch::new();
+    let content: String = (0..2000)
+        .map(|i| line(&format!("text {i}"), "web"))
+        .collect();
+    let mut zst = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    zst.include_checksum(true).unwrap();
+    zst.write_all(content.as_bytes()).unwrap();
+    let mut zst = zst.finish().unwrap();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(content.as_bytes()).unwrap();
+    let mut gz = gz.finish().unwrap();
+    // The checksums: the last four bytes of a frame, the four before the length of a member.
+    let (last, before) = (zst.len() - 1, gz.len() - 5);
+    zst[last] ^= 1;
+    gz[before] ^= 1;
+    for (name, packed) in [("x.jsonl.zst", zst), ("y.jsonl.gz", gz)] {
+        scratch.write(name, packed);
+        let mut options = scratch.options(&[name]);
+        options.target = scratch.path(&format!("{name}.index"));
+        let error = run(&options).unwrap_err().to_string();
+        assert!(
+            error.contains("lines before this one may be too"),
+            "{error}"
+        );
+        options.on_error = OnError::Skip;
+        let summary = run(&options).unwrap();
+        assert!(summary.skipped[0].reason.contains("may be damaged too"));
+    }
+}
+
+#[test]
+fn a_packed_file_under_a_plain_name_is_unpacked() {
+    let scratch = Scratch::new();
+    let packed = zstd::encode_all(line("a", "web").as_bytes(), 1).unwrap();
+    scratch.write("x.jsonl", packed);
+    assert_eq!(run(&scratch.options(&["x.jsonl"])).unwrap().documents, 1);
+}

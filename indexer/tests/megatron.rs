@@ -470,3 +470,17 @@ fn ids_of_another_tokenizer_and_missing_files_are_named() {
     let error = import_with(&twice, &ByteTokenizer).unwrap_err().to_string();
     assert!(error.contains("given twice"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn pipes_are_refused_at_once() {
+    let scratch = Scratch::new();
+    for name in ["a.idx", "a.bin"] {
+        let status = std::process::Command::new("mkfifo")
+            .arg(scratch.path(name))
+            .status();
+        assert!(status.unwrap().success());
+    }
+    let error = import_with(&import_options(&scratch, &["a"]), &ByteTokenizer).unwrap_err();
+    assert!(error.to_string().contains("a."), "{error}");
+}

@@ -234,3 +234,14 @@ fn a_page_that_is_not_what_its_checksum_says_is_an_error() {
     );
     assert!(!scratch.path("index").exists());
 }
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let columns = vec![("text", strings(&["a"])), ("text", strings(&["b"]))];
+    let scratch = Scratch::new();
+    scratch.write("web.parquet", file(columns, Compression::SNAPPY));
+    let error = run(&scratch.options(&["web.parquet"]))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("\"text\" occurs twice"), "{error}");
+}

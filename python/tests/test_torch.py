@@ -57,6 +57,21 @@ def test_tensors_are_what_a_model_takes(index):
     assert torch.nn.functional.cross_entropy(logits, labels).item() > 0
 
 
+@pytest.mark.parametrize("workers", [0, 2, 3])
+def test_forked_workers_replay_a_log_each_from_its_own_place(index, tmp_path, workers):
+    # Longer than what a reader takes at once, so that each reads on by itself.
+    steps, log = 150, tmp_path / "weights.jsonl"
+    data = dataset(index, weight_log=log)
+    stream = iter(data)
+    wanted = []
+    for step in range(steps):
+        wanted.append(next(stream))
+        data.set_weights(weights_of(step + 1))
+    assert log.stat().st_size > 2 * 8192
+    again = dataset(index, replay=log, length=steps)
+    equal(wanted, list(hds.DataLoader(again, num_workers=workers)))
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
 def test_batches_are_not_joined_once_more(index, workers, options):

@@ -287,3 +287,45 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
         reason(&domains())
     );
 }
+
+#[test]
+fn a_writer_that_ended_is_gone_though_nobody_asked_how() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weights");
+    let writer = writer(&path, 0);
+    writer.set_horizon(0);
+    let shared = SharedWeights::open(&path, &domains()).unwrap();
+    let alive = shared.settle(0, Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(alive, SharedWeightsError::Horizon { .. }),
+        "{alive}"
+    );
+    // Not waited for: it stays in the list of processes.
+    let mut child = Command::new("true").spawn().unwrap();
+    let process = shared.board.words.at(PROCESS);
+    process.store(u64::from(child.id()), Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !has_ended(u64::from(child.id())) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let gone = shared.settle(0, Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(gone, SharedWeightsError::WriterGone { .. }),
+        "{gone}"
+    );
+    child.wait().unwrap();
+    assert!(has_ended(u64::from(child.id())));
+    assert!(!has_ended(u64::from(std::process::id())));
+}
+
+#[test]
+fn a_gate_that_damage_left_closed_does_not_hold_the_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = writer(&dir.path().join("weights"), 0);
+    let shared = writer.reader();
+    shared.settle(4, Duration::ZERO).unwrap();
+    let gate = shared.board.words.at(GATE);
+    gate.store(gate.load(Relaxed) | 1, Relaxed);
+    assert_eq!(writer.publish(&mixture(2)).unwrap(), 2);
+    assert_eq!(shared.settle(5, Duration::ZERO).unwrap().version, 2);
+}

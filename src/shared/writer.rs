@@ -186,8 +186,9 @@ impl SharedWeightsWriter {
         let gate = self.reader.board.words.at(GATE);
         let mut seen = gate.load(Relaxed);
         loop {
-            // Readers only ever move the frontier, and there is one writer: this soon succeeds.
-            match gate.compare_exchange_weak(seen & !1, seen | 1, AcqRel, Acquire) {
+            // Readers only ever move the frontier, and there is one writer: this soon succeeds. A bit that is set already was
+            // left by damage to the file, and goes with this publication.
+            match gate.compare_exchange_weak(seen, seen | 1, AcqRel, Acquire) {
                 Ok(before) => return before >> 1,
                 Err(now) => seen = now,
             }

@@ -9,5 +9,6 @@ pub mod corpus;
 pub mod demo;
 pub mod process;
 pub mod project;
+pub mod settings;
 pub mod setup;
 pub mod tidy;

@@ -170,10 +170,11 @@ impl<'o> Worker<'o> {
     ) -> Result<(), InputError> {
         let named = match &block.domain {
             DomainOfRecords::Field => None,
-            DomainOfRecords::Named(name) => Some(name.clone()),
+            DomainOfRecords::Named(name) | DomainOfRecords::Fallback(name) => Some(name.clone()),
         };
+        let is_fallback = matches!(block.domain, DomainOfRecords::Fallback(_));
         let fields = self.options.fields;
-        let domain_field = named.is_none().then_some(&fields.domain);
+        let domain_field = (is_fallback || named.is_none()).then_some(&fields.domain);
         let mut found = std::mem::take(&mut self.found);
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', &lines.bytes).chain([lines.bytes.len()]);
@@ -189,6 +190,10 @@ impl<'o> Worker<'o> {
                 Ok(()) if named.is_none() && !found.has_domain => {
                     let field = fields.domain.to_string();
                     Err((Fault::NoField { field }, 0))
+                }
+                Ok(()) if is_fallback && found.has_domain => {
+                    let field = fields.domain.to_string();
+                    Err((Fault::LateDomain { field }, 0))
                 }
                 Ok(()) => {
                     let domain = named.as_deref().unwrap_or(&found.domain);
@@ -227,7 +232,7 @@ impl<'o> Worker<'o> {
             let position = rows.first_row + row as u64;
             let outcome = utf8(rows.text(row), &fields.text).and_then(|text| {
                 let domain = match &block.domain {
-                    DomainOfRecords::Named(name) => name,
+                    DomainOfRecords::Named(name) | DomainOfRecords::Fallback(name) => name,
                     DomainOfRecords::Field => utf8(rows.domain(row), &fields.domain)?,
                 };
                 let place = || Place::Row(position).to_string();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use hds_indexer::build::{
     BuildError, BuildOptions, BuildSummary, Duplicates, OnError, PartSummary, build, build_part,
@@ -258,6 +259,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a user must know who sees an error after the work was done.
+fn whole_but_not_shown(path: &Path) -> String {
+    let path = path.display();
+    format!("{path} is whole and in place, but the summary could not be shown")
+}
+
 enum Done {
     Whole(Box<BuildSummary>),
     Part(PartSummary),
@@ -265,7 +272,8 @@ enum Done {
 
 fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()> {
     if arguments.json {
-        return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
+        return super::print(&(serde_json::to_string_pretty(summary)? + "\n"))
+            .with_context(|| whole_but_not_shown(&summary.path));
     }
     hds::note!(
         "part {} of {}: indexed {} documents, {} tokens of {} sources in {:.1} s ({:.1} MB of text/s, {} threads, tokenised \
@@ -284,7 +292,12 @@ fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()>
     Ok(())
 }
 
+/// Shows what a finished build gave.
 pub(super) fn show(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
+    show_summary(json, summary).with_context(|| whole_but_not_shown(&summary.index))
+}
+
+fn show_summary(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
     if json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"));
     }

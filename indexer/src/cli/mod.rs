@@ -67,9 +67,5 @@ pub(crate) fn main() -> ExitCode {
 
 /// Prints to stdout; a reader that went away is no error.
 fn print(text: &str) -> anyhow::Result<()> {
-    use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    Ok(hds::message::print(text)?)
 }

@@ -266,6 +266,13 @@ impl Messages {
         let length = u32::from_le_bytes(length);
         if length == 0 {
             self.ended = true;
+            // Behind the file format's batches comes its footer.
+            if !self.is_file && self.left > 0 {
+                let left = self.left;
+                return Err(broken(format!(
+                    "{left} bytes follow the end of the stream; one stream a file is read"
+                )));
+            }
             return Ok(None);
         }
         if u64::from(length) > self.left.min(MOST_METADATA) {
@@ -389,6 +396,11 @@ fn find(schema: &Schema, field: &FieldPath) -> Result<Option<Vec<String>>, Fault
         let Some((first, rest)) = path.split_first() else {
             continue;
         };
+        if schema.fields().iter().filter(|f| f.name() == first).count() > 1 {
+            return Err(Fault::FieldTwice {
+                field: field.to_string(),
+            });
+        }
         let mut found = schema.field_with_name(first).ok();
         for name in rest {
             found = found.and_then(|f| match f.data_type() {

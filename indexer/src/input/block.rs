@@ -28,6 +28,8 @@ pub enum DomainOfRecords {
     Field,
     /// All the same.
     Named(Arc<str>),
+    /// All the same, as the first record has no field; a later one that has it is a fault.
+    Fallback(Arc<str>),
 }
 
 /// Records of one source, in order.

@@ -49,7 +49,29 @@ pub fn open(path: &Path, compression: Compression, count: &Arc<AtomicU64>) -> io
     if file.metadata()?.len() == 0 {
         return Ok(Box::new(io::empty()));
     }
-    unpack(Counted::new(file, count.clone()), compression)
+    let mut file = Counted::new(file, count.clone());
+    if compression != Compression::None {
+        return unpack(file, compression);
+    }
+    // No text begins like these, whatever the file's name says.
+    let head = head_of(&mut file)?;
+    let compression = compression_of(&head);
+    unpack(io::Cursor::new(head).chain(file), compression)
+}
+
+/// The first bytes of a stream, by which its packing is known.
+fn head_of(raw: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    raw.take(4).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn compression_of(head: &[u8]) -> Compression {
+    match head {
+        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        _ => Compression::None,
+    }
 }
 
 /// Unpacks a stream.
@@ -78,13 +100,8 @@ pub fn unpack(raw: impl Read + Send + 'static, compression: Compression) -> io::
 /// If it cannot be read.
 pub fn standard_input(count: &Arc<AtomicU64>) -> io::Result<Bytes> {
     let mut raw = Counted::new(io::stdin(), count.clone());
-    let mut head = Vec::new();
-    raw.by_ref().take(4).read_to_end(&mut head)?;
-    let compression = match head[..] {
-        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
-        [0x1f, 0x8b, ..] => Compression::Gzip,
-        _ => Compression::None,
-    };
+    let head = head_of(&mut raw)?;
+    let compression = compression_of(&head);
     unpack(io::Cursor::new(head).chain(raw), compression)
 }
 
@@ -93,6 +110,9 @@ pub fn fault_of(error: &io::Error) -> Fault {
     let why = error.to_string();
     if error.raw_os_error().is_some() {
         Fault::Read { why }
+    } else if why.contains("checksum") {
+        // In the words of libzstd and flate2.
+        Fault::ArchiveChecksum { why }
     } else {
         Fault::Archive { why }
     }

@@ -138,7 +138,7 @@ impl MegatronFile {
     pub fn open(path: &Path, first_document: u64, count: &Arc<AtomicU64>) -> Result<Self, Fault> {
         let refused = |e: std::io::Error| Fault::Read { why: e.to_string() };
         let bin_path = path.with_extension("bin");
-        let bin = File::open(&bin_path).map_err(|e| Fault::Read {
+        let bin = hds::durable::open_regular(&bin_path).map_err(|e| Fault::Read {
             why: format!("{}: {e}", bin_path.display()),
         })?;
         let bin_bytes = bin.metadata().map_err(refused)?.len();

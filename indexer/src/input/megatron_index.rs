@@ -136,7 +136,7 @@ impl MegatronIndex {
     /// # Errors
     /// If it cannot be read, or is not whole.
     pub fn open(path: &Path, bin_bytes: u64) -> Result<Self, Fault> {
-        let mut file = File::open(path).map_err(refused)?;
+        let mut file = hds::durable::open_regular(path).map_err(refused)?;
         let size = file.metadata().map_err(refused)?.len();
         let mut head = [0; 56];
         let got = read_up_to(&mut file, &mut head)?;
@@ -376,7 +376,7 @@ struct Numbers {
 
 impl Numbers {
     fn open(path: &Path, start: u64, width: usize) -> Result<Self, Fault> {
-        let mut file = File::open(path).map_err(refused)?;
+        let mut file = hds::durable::open_regular(path).map_err(refused)?;
         file.seek(SeekFrom::Start(start)).map_err(refused)?;
         Ok(Self {
             input: BufReader::with_capacity(1 << 16, file),

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use glob::Pattern;
 use thiserror::Error;
 
+/// Largest list of files: millions of paths.
+const MOST_LIST: u64 = 1 << 30;
+
 /// Why names give no paths.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -173,7 +176,16 @@ pub fn read_list(list: &Path) -> Result<Vec<PathBuf>, NameError> {
         io::stdin().read_to_end(&mut content).map_err(failed)?;
         content
     } else {
-        fs::read(list).map_err(failed)?
+        let mut content = Vec::new();
+        let file = fs::File::open(list).map_err(failed)?;
+        file.take(MOST_LIST + 1)
+            .read_to_end(&mut content)
+            .map_err(failed)?;
+        if content.len() as u64 > MOST_LIST {
+            let why = format!("more than {MOST_LIST} bytes, which is no list of files");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        content
     };
     let mut paths = Vec::new();
     for (number, line) in content.split(|b| *b == b'\n').enumerate() {

@@ -205,7 +205,7 @@ impl<'p> Reader<'p> {
                 break if has_field {
                     DomainOfRecords::Field
                 } else {
-                    DomainOfRecords::Named(source.file_domain.as_str().into())
+                    DomainOfRecords::Fallback(source.file_domain.as_str().into())
                 };
             },
         };
@@ -224,7 +224,7 @@ impl<'p> Reader<'p> {
         let wanted = match fixed {
             None => Some((&fields.domain, false)),
             Some(DomainOfRecords::Field) => Some((&fields.domain, true)),
-            Some(DomainOfRecords::Named(_)) => None,
+            Some(DomainOfRecords::Named(_) | DomainOfRecords::Fallback(_)) => None,
         };
         let (path, text, count) = (&source.path, &fields.text, &self.count);
         let table: Box<dyn RowSource> = if source.kind == SourceKind::Arrow {

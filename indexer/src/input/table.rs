@@ -134,7 +134,16 @@ fn damaged(error: impl std::fmt::Display) -> Fault {
 fn find_column(metadata: &ParquetMetaData, field: &FieldPath) -> Result<Option<usize>, Fault> {
     let wanted = field.to_string();
     let schema = metadata.file_metadata().schema_descr();
-    for (i, column) in schema.columns().iter().enumerate() {
+    let columns = schema.columns();
+    if columns
+        .iter()
+        .filter(|c| c.path().string() == wanted)
+        .count()
+        > 1
+    {
+        return Err(Fault::FieldTwice { field: wanted });
+    }
+    for (i, column) in columns.iter().enumerate() {
         if column.path().string() != wanted {
             continue;
         }

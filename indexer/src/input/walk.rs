@@ -1,7 +1,7 @@
 //! Walks a folder and all below it in one fixed order.
 //!
 //! In: a folder. Out: its files one after another, each folder's entries sorted by the bytes of their names, a
-//! subfolder's files where its name stands. Links are followed; a link to a folder above itself is passed over.
+//! subfolder's files where its name stands. Links are followed, but not to a folder above themselves.
 //! Memory: the entries of the folders on the present path, not of the whole tree.
 
 use std::fs::{self, Metadata};
@@ -17,7 +17,7 @@ pub struct Entry {
     pub relative: String,
     /// Its metadata, links followed.
     pub metadata: Metadata,
-    /// A reason not to read it: hidden, no regular file, or a folder without entries.
+    /// A reason not to read it: hidden, no regular file, a folder without entries or one that is being walked.
     pub left_out: Option<&'static str>,
 }
 
@@ -60,8 +60,8 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Goes into a folder; whether it is empty.
-    fn enter(&mut self, folder: &Path) -> Result<bool, WalkError> {
+    /// Goes into a folder; a reason not to, if there is one.
+    fn enter(&mut self, folder: &Path) -> Result<Option<&'static str>, WalkError> {
         let failed = |source| WalkError {
             path: folder.to_owned(),
             relative: self.below(folder),
@@ -69,7 +69,7 @@ impl Walk {
         };
         let identity = fs::canonicalize(folder).map_err(failed)?;
         if self.open.iter().any(|f| f.identity == identity) {
-            return Ok(false);
+            return Ok(Some("link to a folder around it"));
         }
         let mut paths = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
@@ -77,12 +77,12 @@ impl Walk {
         }
         // The parent is the same for all, so this is the order of the names' bytes.
         paths.sort_unstable();
-        let empty = paths.is_empty();
+        let reason = paths.is_empty().then_some("empty folder");
         self.open.push(Folder {
             rest: paths.into_iter(),
             identity,
         });
-        Ok(empty)
+        Ok(reason)
     }
 
     fn below(&self, path: &Path) -> String {
@@ -111,12 +111,11 @@ impl Walk {
                 });
             }
         };
-        let folder = metadata.is_dir() && !hidden;
-        if folder && !self.enter(&path)? {
-            return Ok(None);
-        }
-        let left_out = if folder {
-            Some("empty folder")
+        let left_out = if metadata.is_dir() && !hidden {
+            match self.enter(&path)? {
+                None => return Ok(None),
+                reason => reason,
+            }
         } else if hidden {
             Some("hidden")
         } else if !metadata.is_file() {
@@ -213,11 +212,12 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/up")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("a/x.txt"), dir.path().join("link.txt"))
             .unwrap();
-        assert_eq!(walked(dir.path()), ["a/x.txt", "link.txt"]);
+        let up = "a/up (link to a folder around it)";
+        assert_eq!(walked(dir.path()), [up, "a/x.txt", "link.txt"]);
         std::os::unix::fs::symlink("nowhere", dir.path().join(".#a.txt")).unwrap();
         assert_eq!(
             walked(dir.path()),
-            [".#a.txt (hidden)", "a/x.txt", "link.txt"]
+            [".#a.txt (hidden)", up, "a/x.txt", "link.txt"]
         );
         std::os::unix::fs::symlink("nowhere", dir.path().join("a/dangling.txt")).unwrap();
         let errors: Vec<_> = Walk::new(dir.path())

@@ -69,6 +69,23 @@ pub enum Fault {
         /// What the decoder says.
         why: String,
     },
+    /// What the compressed stream unpacked to is not what was packed.
+    #[error(
+        "the checksum of what was unpacked is wrong ({why}): the file is damaged, and lines before this one may be too"
+    )]
+    ArchiveChecksum {
+        /// What the decoder says.
+        why: String,
+    },
+    /// A record has the domain's field, though its source was taken for one without.
+    #[error(
+        "field {field:?} is there, which the first record of the file has not; `--domain-from field` or `--domain-from file` says \
+         what to go by"
+    )]
+    LateDomain {
+        /// Its dotted path.
+        field: String,
+    },
     /// The table's file is damaged or of an unexpected shape.
     #[error("{why}")]
     Table {
@@ -135,6 +152,10 @@ impl Fault {
             Self::DomainName { .. } => "domain name",
             Self::TooLong { .. } => "too long",
             Self::Archive { .. } => "rest of a damaged archive",
+            Self::ArchiveChecksum { .. } => {
+                "rest of a damaged archive, what was read of it may be damaged too"
+            }
+            Self::LateDomain { .. } => "domain field that the first record lacks",
             Self::Table { .. } | Self::Megatron { .. } => "rest of a damaged table",
             Self::Read { .. } => "unreadable",
             Self::Changed => "changed while read",

@@ -88,10 +88,13 @@ fn syntax(error: &serde_json::Error) -> Fault {
     {
         return Fault::LoneSurrogate;
     }
-    let why = said
+    let mut why = said
         .split_once(" at line ")
         .map_or(said.as_str(), |(why, _)| why)
         .to_owned();
+    if why.starts_with("EOF while parsing") {
+        why += "; a whole object a line is wanted";
+    }
     Fault::Json { why }
 }
 

@@ -9,6 +9,7 @@ use hds_tools::check::{self, Step};
 use hds_tools::corpus;
 use hds_tools::demo;
 use hds_tools::project::Project;
+use hds_tools::settings;
 use hds_tools::setup::{self, Flavour};
 
 /// Set up, try and check the Holistic Data Scheduler.
@@ -49,6 +50,33 @@ enum Command {
         /// Most text in all, in megabytes.
         #[arg(long, value_name = "N", default_value_t = corpus::DEFAULT_MEGABYTES, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         max_mb: u32,
+    },
+    /// Make a variant of a corpus in which no fixed mixture is right, for `hds-train compare`.
+    ///
+    /// Reads a folder of DOMAIN.jsonl.zst files in The Pile's format and writes a new folder of such files: domains that are to be
+    /// scarce keep their first documents, and two useless domains may be added, ShuffledWords and Repeated (200 documents over and
+    /// over). What `hds-index build --valid-fraction` would hold out of a scarce domain is kept whole. Prints a table of what was made.
+    ///
+    /// Examples:
+    ///   cargo xtask settings --corpus minipile --out scarce --scarce Github=0.5 --scarce ArxivLatex=0.6
+    ///   cargo xtask settings --corpus minipile --out useless --useless 3.5
+    #[command(verbatim_doc_comment)]
+    Settings {
+        /// Folder of the corpus.
+        #[arg(long, value_name = "DIR")]
+        corpus: PathBuf,
+        /// Folder to make.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// A domain to make scarce, and the megabytes of text that it keeps to train on (may be given several times).
+        #[arg(long, value_name = "NAME=MB", value_parser = scarce)]
+        scarce: Vec<(String, u64)>,
+        /// The part of the documents that the index will hold out.
+        #[arg(long, value_name = "PART", default_value_t = 0.05)]
+        valid_fraction: f64,
+        /// Megabytes of text in each of two useless domains; none are added without it.
+        #[arg(long, value_name = "MB", value_parser = megabytes, default_value = "0")]
+        useless: u64,
     },
     /// Run the whole of HDS once: corpus, index, training under live weights, report.
     ///
@@ -103,6 +131,23 @@ fn run(arguments: &Arguments, project: &Project) -> Result<ExitCode, Box<dyn Err
         Command::Corpus { out, max_mb } => {
             print!("{}", corpus::table(&corpus::run(project, out, *max_mb)?));
         }
+        Command::Settings {
+            corpus,
+            out,
+            scarce,
+            valid_fraction,
+            useless,
+        } => {
+            let options = settings::Options {
+                scarce: scarce.clone(),
+                valid_fraction: *valid_fraction,
+                useless_bytes: *useless,
+            };
+            print!(
+                "{}",
+                settings::table(&settings::run(corpus, out, &options)?)
+            );
+        }
         Command::Demo {
             minutes,
             quick,
@@ -131,4 +176,17 @@ fn positive_minutes(text: &str) -> Result<f64, String> {
         Ok(minutes) if minutes > 0.0 && minutes.is_finite() => Ok(minutes),
         _ => Err("give a number above 0".into()),
     }
+}
+
+/// Megabytes (10^6 bytes) as bytes.
+fn megabytes(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if (0.0..1e6).contains(&n) => Ok((n * 1e6).round() as u64),
+        _ => Err(format!("{text:?} is no number of megabytes from 0")),
+    }
+}
+
+fn scarce(text: &str) -> Result<(String, u64), String> {
+    let (name, bytes) = text.split_once('=').ok_or("NAME=MB is wanted")?;
+    Ok((name.to_owned(), megabytes(bytes)?))
 }
