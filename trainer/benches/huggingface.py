@@ -1,10 +1,12 @@
 """The other side of the bench `huggingface`: trains the model of a folder in PyTorch eager, a few steps whenever a line comes in.
 
 In: a folder with a Hugging Face checkpoint and tokens.json, [batches][B][L + 1]; settings as JSON. Out: a line that says
-what it runs on, then for each line of stdin one of JSON: the seconds and the loss, in nats a token, of each step of the turn.
+what it runs on, then for each line of stdin one of JSON: the seconds and the loss, in nats a token, of each step of the turn; at
+last the most memory this process has held, in MB.
 """
 
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -45,3 +47,4 @@ for _ in sys.stdin:
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
     print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

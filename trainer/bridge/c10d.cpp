@@ -7,19 +7,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "guarded.h"
+
 namespace {
 
+using hds::guarded;
 using Milliseconds = std::chrono::milliseconds;
 
 // Where the ranks meet, and, once they have met, what they exchange by.
@@ -27,33 +27,6 @@ struct Group {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
 };
-
-struct Message {
-  char* text;
-  size_t size;
-
-  void set(const char* what) const {
-    if (size == 0) return;
-    std::strncpy(text, what, size - 1);
-    text[size - 1] = '\0';
-  }
-};
-
-// Runs `body`; what it throws becomes the message.
-template <typename Body>
-int guarded(Message message, Body body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::Error& error) {
-    message.set(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    message.set(error.what());
-  } catch (...) {
-    message.set("unknown C++ exception");
-  }
-  return 1;
-}
 
 at::Tensor& tensor(void* pointer) {
   return *static_cast<at::Tensor*>(pointer);

@@ -11,7 +11,12 @@ pub mod compare;
 mod cuda;
 pub mod distributed;
 pub mod evaluation;
+#[cfg(any(c10d, fused))]
+mod foreign;
+#[cfg(fused)]
+mod fused;
 pub mod gradients;
+pub mod memory;
 pub mod mmlu;
 pub mod model;
 pub mod optimizer;

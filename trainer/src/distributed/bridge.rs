@@ -7,17 +7,16 @@
 // The workspace denies unsafe code; calling C++ is not to be had without.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use tch::{Device, Tensor};
 
+use crate::foreign::call;
+
 /// What this program says of itself.
 pub const SUPPORT: &str = "several processes: yes, by c10d over Gloo";
-
-/// Longest message taken over.
-const MESSAGE_BYTES: usize = 2048;
 
 unsafe extern "C" {
     fn hds_c10d_meet(
@@ -231,18 +230,6 @@ fn checked(values: &Tensor) -> Result<*mut c_void, String> {
         return Err("a tensor that is not contiguous on the CPU".into());
     }
     Ok(values.as_ptr().cast_mut().cast())
-}
-
-fn call(function: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    let mut text = [0u8; MESSAGE_BYTES];
-    if function(text.as_mut_ptr().cast(), text.len()) == 0 {
-        return Ok(());
-    }
-    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
-    // The rest of c10d's messages is where in its sources they come from.
-    let text = text.to_string_lossy();
-    let first = text.lines().next().unwrap_or_default();
-    Err(first.trim().to_owned())
 }
 
 fn c_text(text: &str) -> Result<CString, String> {

@@ -7,6 +7,8 @@ use tch::{Kind, Tensor};
 
 use super::rotary::Rotary;
 use super::{ModelConfig, ModelError, Role, Taps};
+#[cfg(fused)]
+use crate::fused;
 
 /// Makes or loads one parameter: name, shape, role.
 pub(super) trait MakeParameter:
@@ -23,6 +25,8 @@ pub(super) struct Pass<'a> {
     pub(super) rotary: &'a Rotary,
     /// [B, 1, L, L]; `None` for plain causal attention.
     pub(super) mask: Option<&'a Tensor>,
+    /// Whether everything is f32 on the CPU.
+    pub(super) plain: bool,
 }
 
 /// A parameter in the kind of the arithmetic; gradients return in the parameter's own kind.
@@ -55,7 +59,13 @@ impl Norm {
         })
     }
 
-    pub(super) fn forward(&self, x_nh: &Tensor, kind: Kind) -> Tensor {
+    /// `plain` as in [`Pass`].
+    pub(super) fn forward(&self, x_nh: &Tensor, kind: Kind, plain: bool) -> Tensor {
+        #[cfg(fused)]
+        if plain && fused::takes(self.gain_h.size()[0]) {
+            return fused::norm(x_nh, (&self.gain_h, &self.bias_h), self.epsilon);
+        }
+        let _ = plain;
         x_nh.layer_norm(
             self.gain_h.size(),
             Some(in_kind(&self.gain_h, kind)),
@@ -64,6 +74,23 @@ impl Norm {
             true,
         )
     }
+}
+
+/// Both norms of the same rows.
+fn two_norms(first: &Norm, second: &Norm, x_nh: &Tensor, pass: &Pass) -> (Tensor, Tensor) {
+    #[cfg(fused)]
+    if pass.plain && fused::takes(first.gain_h.size()[0]) {
+        return fused::two_norms(
+            x_nh,
+            (&first.gain_h, &first.bias_h),
+            (&second.gain_h, &second.bias_h),
+            first.epsilon,
+        );
+    }
+    (
+        first.forward(x_nh, pass.kind, pass.plain),
+        second.forward(x_nh, pass.kind, pass.plain),
+    )
 }
 
 #[derive(Debug)]
@@ -92,6 +119,17 @@ impl Linear {
             &in_kind(&self.weight, kind),
             Some(in_kind(&self.bias, kind)),
         )
+    }
+
+    /// `base` plus the product, without the bias.
+    fn add_to(&self, base: &Tensor, x: &Tensor, kind: Kind) -> Tensor {
+        base.addmm(x, &in_kind(&self.weight, kind).tr())
+    }
+
+    /// Without the bias, in the weight's own kind.
+    #[cfg(fused)]
+    fn product(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.weight, None::<&Tensor>)
     }
 }
 
@@ -170,21 +208,49 @@ impl Block {
         index: usize,
         taps: Option<&mut Taps>,
     ) -> Tensor {
-        let mut attended_nh = self.attend(&self.input_norm.forward(x_nh, pass.kind), pass);
-        // The results of the products are saved by no backward formula, so adding in place is exact.
-        let _ = attended_nh.g_add_(x_nh);
-        let source_nh = if self.parallel { x_nh } else { &attended_nh };
-        let mut out_nh = self.feed_forward(
-            &self.post_attention_norm.forward(source_nh, pass.kind),
-            pass,
-            index,
-            taps,
+        let kind = pass.kind;
+        let (norm, next_norm) = (&self.input_norm, &self.post_attention_norm);
+        let (dense_bias_h, down_bias_h) = (
+            in_kind(&self.dense.bias, kind),
+            in_kind(&self.down.bias, kind),
         );
-        let _ = out_nh.g_add_(&attended_nh);
-        out_nh
+        // Products are added to the stream by the call that makes them. The sums are saved by no backward formula, so
+        // that biases can be added to them in place.
+        let (attended_nh, active_nf, bias_h) = if self.parallel {
+            let (x_attention_nh, x_feed_nh) = two_norms(norm, next_norm, x_nh, pass);
+            let heads_nh = self.attend(&x_attention_nh, pass);
+            let attended_nh = self.dense.add_to(x_nh, &heads_nh, kind);
+            let active_nf = self.activate(&x_feed_nh, pass);
+            (attended_nh, active_nf, dense_bias_h + down_bias_h)
+        } else {
+            let heads_nh = self.attend(&norm.forward(x_nh, kind, pass.plain), pass);
+            let mut attended_nh = self.dense.add_to(x_nh, &heads_nh, kind);
+            let _ = attended_nh.g_add_(&dense_bias_h);
+            let x_feed_nh = next_norm.forward(&attended_nh, kind, pass.plain);
+            let active_nf = self.activate(&x_feed_nh, pass);
+            (attended_nh, active_nf, down_bias_h)
+        };
+        let mut out_nh = self.down.add_to(&attended_nh, &active_nf, kind);
+        let _ = out_nh.g_add_(&bias_h);
+        match taps {
+            Some(taps) => taps.record(index, &active_nf, out_nh),
+            None => out_nh,
+        }
     }
 
+    /// What the heads find [N, H], before their output projection.
     fn attend(&self, x_nh: &Tensor, pass: &Pass) -> Tensor {
+        #[cfg(fused)]
+        if pass.plain && pass.mask.is_none() && fused::takes(self.head_size()) {
+            let (cosines, sines) = pass.rotary.tables(pass.length);
+            return fused::attention(
+                &self.query_key_value.product(x_nh),
+                &self.query_key_value.bias,
+                &cosines,
+                &sines,
+                self.heads,
+            );
+        }
         let qkv = self.query_key_value.forward(x_nh, pass.kind);
         let hidden = x_nh.size()[1];
         // Each head's query, key and value lie side by side.
@@ -204,22 +270,21 @@ impl Block {
             None,
             false,
         );
-        let out_nh = out_bald.transpose(1, 2).reshape([-1, hidden]);
-        self.dense.forward(&out_nh, pass.kind)
+        out_bald.transpose(1, 2).reshape([-1, hidden])
     }
 
-    fn feed_forward(
-        &self,
-        x_nh: &Tensor,
-        pass: &Pass,
-        index: usize,
-        taps: Option<&mut Taps>,
-    ) -> Tensor {
-        let active_nf = self.up.forward(x_nh, pass.kind).gelu("none");
-        let out_nh = self.down.forward(&active_nf, pass.kind);
-        match taps {
-            Some(taps) => taps.record(index, &active_nf, out_nh),
-            None => out_nh,
+    /// The feed-forward layer's hidden units [N, F].
+    fn activate(&self, x_nh: &Tensor, pass: &Pass) -> Tensor {
+        #[cfg(fused)]
+        if pass.plain && fused::takes(self.up.bias.size()[0]) {
+            return fused::gelu(&self.up.product(x_nh), &self.up.bias);
         }
+        self.up.forward(x_nh, pass.kind).gelu("none")
+    }
+
+    /// Dimensions of a head.
+    #[cfg(fused)]
+    fn head_size(&self) -> i64 {
+        self.dense.bias.size()[0] / self.heads
     }
 }

@@ -8,6 +8,8 @@ use tch::{Device, Kind, Reduction, Tensor, no_grad};
 
 use super::masks::{Masks, Share, mean_losses};
 use super::{Model, Taps};
+#[cfg(fused)]
+use crate::fused;
 
 /// Bytes of logits held at once: on a CPU about what stays in the caches; on a GPU enough to keep
 /// it busy.
@@ -97,9 +99,7 @@ impl Model {
             )
         });
         if first {
-            // Nothing but autograd can create a leaf's gradient; afterwards it is added to in place.
-            let products = &self.embed_out_vh * &embed_gradient_vh;
-            products.sum(None::<Kind>).backward();
+            first_gradient(&self.embed_out_vh, &embed_gradient_vh);
         }
         match kept {
             None => bridge(&hidden_nh, &hidden_gradient_nh).backward(),
@@ -187,12 +187,31 @@ impl Model {
         let weight_vh = self.compute(&self.embed_out_vh);
         let weight_hv = weight_vh.tr();
         let wide = self.wide();
+        #[cfg(fused)]
+        let mut buffer = Tensor::empty([0], (wide, self.device));
         let narrow = wide != self.kind;
         let rows = hidden_nh.size()[0];
         let hidden_gradient_nh = hidden_nh.empty_like();
         let losses_n = Tensor::empty([rows], (wide, self.device));
         for (start, size) in self.chunks(rows) {
             let hidden_ch = hidden_nh.narrow(0, start, size);
+            #[cfg(fused)]
+            if self.plain() {
+                if buffer.numel() == 0 {
+                    buffer = buffer.new_empty([size, weight_vh.size()[0]], (wide, self.device));
+                }
+                let logits_cv = buffer.narrow(0, 0, size);
+                let _ = hidden_ch.mm_out(&logits_cv, &weight_hv);
+                fused::cross_entropy(
+                    &logits_cv,
+                    &targets_n.narrow(0, start, size),
+                    &share.factors(start, size),
+                    &losses_n.narrow(0, start, size),
+                );
+                let _ = logits_cv.mm_out(&hidden_gradient_nh.narrow(0, start, size), &weight_vh);
+                let _ = embed_gradient_vh.addmm_(&logits_cv.tr(), &hidden_ch);
+                continue;
+            }
             let target_c1 = targets_n.narrow(0, start, size).unsqueeze(1);
             let mut logits_cv = hidden_ch.matmul(&weight_hv).log_softmax(-1, wide);
             let picked_c = logits_cv.gather(1, &target_c1, false).squeeze_dim(1);
@@ -219,6 +238,15 @@ impl Model {
         }
         (losses_n, hidden_gradient_nh)
     }
+}
+
+/// Gives a leaf its first gradient; later ones are added to it in place.
+fn first_gradient(leaf: &Tensor, gradient: &Tensor) {
+    #[cfg(fused)]
+    fused::set_gradient(leaf, Some(gradient));
+    // Nothing but autograd can do it through tch.
+    #[cfg(not(fused))]
+    (leaf * gradient).sum(None::<Kind>).backward();
 }
 
 /// A number whose gradient with respect to `output` is exactly `gradient`.

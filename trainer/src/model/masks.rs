@@ -4,6 +4,8 @@
 //! of the loss that each token has. Always holds: without masks nothing is computed and results are those of plain
 //! causal sequences, bit for bit. Leaves to others where documents begin ([`hds_loader::Batch`]).
 
+#[cfg(fused)]
+use tch::Device;
 use tch::{Kind, Tensor};
 
 /// What restricts a pass; without any, each token sees all before it in its sequence and every loss counts.
@@ -41,6 +43,15 @@ impl Share {
                     .multiply_scalar(scale)
                     .view([-1, 1]),
             ),
+        }
+    }
+
+    /// The factors of the rows `start..start + rows`, f32 [rows] on the CPU.
+    #[cfg(fused)]
+    pub(super) fn factors(&self, start: i64, rows: i64) -> Tensor {
+        match self {
+            Self::Even(factor) => Tensor::full([rows], *factor, (Kind::Float, Device::Cpu)),
+            Self::Each(factors_n1) => factors_n1.narrow(0, start, rows).view([rows]),
         }
     }
 

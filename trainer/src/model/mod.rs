@@ -287,7 +287,7 @@ impl Model {
             stream_nh = block.forward(&stream_nh, &pass, index, taps.as_deref_mut());
             observe(&stream_nh);
         }
-        self.final_norm.forward(&stream_nh, self.kind)
+        self.final_norm.forward(&stream_nh, self.kind, self.plain())
     }
 
     /// What blocks must know of a batch; taps begin anew.
@@ -315,7 +315,13 @@ impl Model {
             kind: self.kind,
             rotary: &self.rotary,
             mask,
+            plain: self.plain(),
         }
+    }
+
+    /// Whether everything is f32 on the CPU.
+    fn plain(&self) -> bool {
+        self.kind == Kind::Float && self.device == Device::Cpu
     }
 
     /// The embeddings [N, H].

@@ -40,7 +40,7 @@ impl Model {
         let (blocks, norm) = inputs.split_at(self.blocks.len());
         let mut gradient_nh = hidden_gradient_nh;
         if let Some(input_nh) = norm.first() {
-            let norm = |x_nh: &Tensor| self.final_norm.forward(x_nh, self.kind);
+            let norm = |x_nh: &Tensor| self.final_norm.forward(x_nh, self.kind, self.plain());
             gradient_nh = back_through(input_nh, &gradient_nh, norm);
         }
         for (index, (block, input_nh)) in self.blocks.iter().zip(blocks).enumerate().rev() {

@@ -43,6 +43,13 @@ impl Rotary {
         }
     }
 
+    /// Cosines and sines [L, R/2] of positions 0..L.
+    #[cfg(fused)]
+    pub(super) fn tables(&self, length: i64) -> (Tensor, Tensor) {
+        let table = |t: &Tensor| t.narrow(0, 0, length).view([length, self.half]);
+        (table(&self.cos), table(&self.sin))
+    }
+
     /// Rotates queries and keys [B, L, A, 2, D] at positions 0..L.
     pub(super) fn apply(&self, qk_bla2d: &Tensor) -> Tensor {
         if self.half == 0 {

@@ -1,4 +1,5 @@
-//! AdamW over named parameters, in place, with one scratch buffer for all of them.
+//! AdamW over named parameters, in place: f32 on a CPU in one pass over memory, others by torch's operations with one scratch
+//! buffer for all of them.
 //!
 //! In: leaf tensors whose gradients a backward pass has filled. Out: the tensors moved by one step.
 //! Always holds: the moments have the parameter's kind and device; a parameter without a gradient is not touched,
@@ -11,6 +12,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor, no_grad};
 use thiserror::Error;
+
+#[cfg(fused)]
+use crate::fused;
 
 /// A trainable tensor and how the optimizer treats it.
 #[derive(Debug)]
@@ -240,6 +244,12 @@ impl AdamW {
 
     /// Moves every parameter that has a gradient by one step at the given learning rate.
     pub fn step(&mut self, learning_rate: f64) {
+        self.step_scaled(learning_rate, 1.0);
+    }
+
+    /// As [`AdamW::step`] with all gradients multiplied by a factor, as that of [`super::clip_factor`]; whether the
+    /// gradients themselves are multiplied, too, is not said.
+    pub fn step_scaled(&mut self, learning_rate: f64, gradient_factor: f64) {
         self.steps += 1;
         let coefficients = Coefficients::new(&self.config, learning_rate, self.steps);
         no_grad(|| {
@@ -253,6 +263,26 @@ impl AdamW {
                     continue;
                 }
                 let weights = narrow(&slot.parameter.tensor.detach().view(-1), &slot.elements);
+                let decay = if slot.parameter.decays {
+                    1.0 - learning_rate * self.config.weight_decay
+                } else {
+                    1.0
+                };
+                let mut flat = [
+                    weights,
+                    narrow(&gradient.reshape(-1), &slot.elements),
+                    slot.first_moment.shallow_clone(),
+                    slot.second_moment.shallow_clone(),
+                ];
+                #[cfg(fused)]
+                if flat.iter().all(fused::takes_tensor) {
+                    fused::adamw(&flat, &coefficients.fused(gradient_factor), decay);
+                    continue;
+                }
+                if gradient_factor != 1.0 {
+                    let _ = flat[1].multiply_scalar_(gradient_factor);
+                }
+                let weights = &flat[0];
                 let block = match weights.device() {
                     Device::Cpu => CPU_BLOCK.min(length),
                     _ => length,
@@ -265,17 +295,6 @@ impl AdamW {
                 if scratch.numel() < block as usize {
                     *scratch = weights.new_empty([block], (weights.kind(), key.0));
                 }
-                let decay = if slot.parameter.decays {
-                    1.0 - learning_rate * self.config.weight_decay
-                } else {
-                    1.0
-                };
-                let mut flat = [
-                    weights,
-                    narrow(&gradient.reshape(-1), &slot.elements),
-                    slot.first_moment.shallow_clone(),
-                    slot.second_moment.shallow_clone(),
-                ];
                 if block == length {
                     coefficients.apply(&mut flat, &scratch.narrow(0, 0, length), decay);
                     continue;
@@ -287,6 +306,16 @@ impl AdamW {
                 }
             }
         });
+    }
+
+    /// Leaves all parameters without gradients, so that the next ones need not be added to zeros.
+    pub fn forget_gradients(&mut self) {
+        #[cfg(fused)]
+        for slot in &mut self.slots {
+            fused::set_gradient(&slot.parameter.tensor, None);
+        }
+        #[cfg(not(fused))]
+        self.zero_gradients();
     }
 
     /// Sets all gradients to zero, keeping their storage.
@@ -416,6 +445,18 @@ impl Coefficients {
             root_scale: fold / second_correction.sqrt(),
             epsilon: fold * config.epsilon,
             moves: learning_rate != 0.0,
+        }
+    }
+
+    #[cfg(fused)]
+    fn fused(&self, gradient_factor: f64) -> fused::AdamWStep {
+        fused::AdamWStep {
+            gradient_factor,
+            first_rate: self.first_rate,
+            second_rate: self.second_rate,
+            root_scale: self.root_scale,
+            epsilon: self.epsilon,
+            moves: self.moves,
         }
     }
 

@@ -28,33 +28,26 @@ pub fn norm(tensors: &[Tensor]) -> f64 {
     })
 }
 
-/// What gradients of this global norm are multiplied by, so that it is at most `max_norm`; `None` where they are left
-/// as they are.
-fn clip_factor(norm: f64, max_norm: f64) -> Option<f64> {
-    let factor = max_norm / (norm + 1e-6);
-    (norm.is_finite() && factor < 1.0).then_some(factor)
-}
-
-/// Clips parts of the gradients by the global norm of all of them, as [`clip_gradient_norm`] does.
-pub fn clip_parts(parts: &[Tensor], norm: f64, max_norm: f64) {
-    if let Some(factor) = clip_factor(norm, max_norm) {
-        no_grad(|| {
-            for part in parts {
-                let _ = part.shallow_clone().multiply_scalar_(factor);
-            }
-        });
+/// What gradients of this global norm are multiplied by, so that it is at most `max_norm`; 1 where they are left as they
+/// are, among others where the norm is no finite number.
+///
+/// # Source
+/// Pascanu, Mikolov, Bengio 2013, algorithm 1; factor min(1, max_norm / (norm + 10⁻⁶)) as in
+/// PyTorch's `clip_grad_norm_`.
+pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
+    if norm.is_finite() {
+        (max_norm / (norm + 1e-6)).min(1.0)
+    } else {
+        1.0
     }
 }
 
 /// Scales all gradients so that their global norm is at most `max_norm`, and returns the norm they
 /// had. Non-finite gradients are left as they are: the returned norm says so.
-///
-/// # Source
-/// Pascanu, Mikolov, Bengio 2013, algorithm 1; factor min(1, max_norm / (norm + 10⁻⁶)) as in
-/// PyTorch's `clip_grad_norm_`.
 pub fn clip_gradient_norm(parameters: &[Parameter], max_norm: f64) -> f64 {
     let norm = gradient_norm(parameters);
-    if let Some(factor) = clip_factor(norm, max_norm) {
+    let factor = clip_factor(norm, max_norm);
+    if factor < 1.0 {
         no_grad(|| {
             for parameter in parameters {
                 let mut gradient = parameter.tensor.grad();

@@ -10,5 +10,5 @@ mod clip;
 mod schedule;
 
 pub use adamw::{AdamW, AdamWConfig, OptimizerError, Parameter};
-pub use clip::{clip_gradient_norm, clip_parts, gradient_norm, norm};
+pub use clip::{clip_factor, clip_gradient_norm, gradient_norm, norm};
 pub use schedule::{Schedule, ScheduleError};

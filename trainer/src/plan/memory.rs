@@ -63,13 +63,18 @@ impl Memory {
         let (hidden, wide) = (shape.hidden_size as u64, shape.intermediate_size as u64);
         let layers = shape.num_hidden_layers as u64;
 
-        let block = tokens * block_bytes(shape, number);
+        let fused = cfg!(fused) && is_cpu(parts) && !narrow;
+
+        let block = tokens * block_bytes(shape, number, fused);
         // Token ids, the stream after the last block, the final norm's output, and the gradient of that.
         let ends = tokens * (8 + 3 * hidden * number);
         let chunk = logits_chunk_bytes(is_cpu(parts)).min(4 * tokens * shape.vocab_size as u64);
         let logits = if narrow {
             // Products and gradient in 16 bits around the 32-bit softmax; the embedding's gradient in both.
             2 * chunk + 6 * embedding
+        } else if fused {
+            // The softmax and the gradient take the logits' place.
+            chunk
         } else {
             2 * chunk
         };
@@ -122,17 +127,20 @@ fn is_cpu(parts: &Parts<'_>) -> bool {
 ///
 /// # Source
 /// The block's own forward pass (`model/block.rs`): its input H, two norms' outputs 2 H, queries, keys and values 3 H, rotated
-/// queries and keys 2 H, attention's output H, the feed-forward layer before and after its activation 2 F; one H more where the
+/// queries and keys 2 H (not where operations are fused, in 32 bits on a CPU), attention's output H, the feed-forward layer before and after its activation 2 F; one H more where the
 /// residual is sequential; mean and deviation of two norms (16 bytes), and attention's normaliser a head (4 bytes). Attention
 /// itself keeps no L × L matrix.
-fn block_bytes(shape: &ModelConfig, number: u64) -> u64 {
+fn block_bytes(shape: &ModelConfig, number: u64, fused: bool) -> u64 {
     let (hidden, wide) = (shape.hidden_size as u64, shape.intermediate_size as u64);
     let residual = if shape.use_parallel_residual {
         0
     } else {
         hidden
     };
-    number * (9 * hidden + 2 * wide + residual) + 16 + 4 * shape.num_attention_heads as u64
+    let rotated = if fused { 0 } else { 2 * hidden };
+    number * (7 * hidden + rotated + 2 * wide + residual)
+        + 16
+        + 4 * shape.num_attention_heads as u64
 }
 
 /// Sums of the per-domain gradients over a step, and each watched layer's output gradient of one pass.

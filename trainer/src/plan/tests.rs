@@ -45,7 +45,8 @@ fn parts_add_up_to_the_parameters_of_every_pythia() {
 fn optimizer_states_are_shared_and_the_rest_is_not() {
     let of = |gpus| {
         let options = PlanOptions { gpus, ..OPTIONS };
-        plan("batch_size = 64\n[model]\npreset = \"160m\"", &options).memory
+        let text = "batch_size = 64\n[run]\ndevice = \"cuda\"\n[model]\npreset = \"160m\"";
+        plan(text, &options).memory
     };
     let (one, eight) = (of(1), of(8));
     assert_eq!(one.weights, 4 * 162_322_944);
@@ -63,7 +64,11 @@ fn half_precision_halves_activations_and_adds_copies_of_the_weights() {
             precision,
             ..OPTIONS
         };
-        plan("[model]\npreset = \"410m\"", &options).memory
+        plan(
+            "[run]\ndevice = \"cuda\"\n[model]\npreset = \"410m\"",
+            &options,
+        )
+        .memory
     };
     let (wide, narrow) = (of(Precision::Fp32), of(Precision::Bf16));
     let ratio = narrow.activations as f64 / wide.activations as f64;
@@ -71,6 +76,21 @@ fn half_precision_halves_activations_and_adds_copies_of_the_weights() {
     assert_eq!(wide.weight_copies, 0);
     let copied = 405_334_016 - 50_304 * 1024;
     assert_eq!(narrow.weight_copies, 2 * copied);
+}
+
+#[test]
+#[cfg(fused)]
+fn on_a_processor_in_32_bits_rotated_heads_and_a_second_chunk_are_not_kept() {
+    let of = |device: &str| {
+        let text = format!("[run]\ndevice = {device:?}\n[model]\npreset = \"14m\"");
+        plan(&text, &OPTIONS).memory
+    };
+    let (cpu, gpu) = (of("cpu"), of("cuda"));
+    // 6 blocks of width 128, sequences of 2,048 tokens.
+    let saved = gpu.activations - cpu.activations;
+    assert_eq!(saved % (6 * 2048 * 4 * 2 * 128), 0);
+    assert!(saved > 0);
+    assert_eq!(cpu.logits, 16 << 20);
 }
 
 #[test]

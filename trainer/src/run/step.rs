@@ -18,7 +18,7 @@ use super::target::TargetRows;
 use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::model::{Masks, Model, Taps};
-use crate::optimizer::{AdamW, Parameter, clip_gradient_norm, clip_parts, norm};
+use crate::optimizer::{AdamW, Parameter, clip_factor, gradient_norm, norm};
 use crate::signals::{Gram, StepSignals};
 
 /// What is needed of the run besides the model.
@@ -163,7 +163,8 @@ pub fn run_step(
         measure_target(learner.model, rows, watch, settings, length)?;
         signals_time += start.elapsed();
     }
-    learner.optimizer.zero_gradients();
+    // Every rank has a sequence, and so will have gradients.
+    learner.optimizer.forget_gradients();
     for first in (0..rows).step_by(settings.micro_batch_size) {
         // Where the ranks do not share the batch evenly, a rank's last pass is smaller.
         let range = first..(first + settings.micro_batch_size).min(rows);
@@ -197,7 +198,7 @@ pub fn run_step(
     unscale(learner.parameters, settings.loss_scale);
     let sequences = Sequences::gather(batch, &own, group)?;
     let loss = sequences.losses.iter().sum::<f64>() / all as f64;
-    let gradient_norm = reduce_and_clip(learner, settings.gradient_clip, group)?;
+    let gradient_norm = reduce(learner, group)?;
     // Both numbers are the same on all ranks, and so is what comes of them.
     let skipped = !(loss.is_finite() && gradient_norm.is_finite());
     let start = Instant::now();
@@ -206,7 +207,10 @@ pub fn run_step(
     watch.norms.before_update();
     signals_time += start.elapsed();
     if !skipped {
-        learner.optimizer.step(settings.learning_rate);
+        let factor = clip_factor(gradient_norm, settings.gradient_clip);
+        learner
+            .optimizer
+            .step_scaled(settings.learning_rate, factor);
         if !group.is_alone() {
             learner.shares.gather_weights(learner.parameters, group)?;
         }
@@ -269,7 +273,7 @@ fn unscale(parameters: &[Parameter], factor: f64) {
     });
 }
 
-/// Adds the gradients of held-out sequences to the watched ones. What it adds to the model's own must be set to zero before
+/// Adds the gradients of held-out sequences to the watched ones. What it adds to the model's own must be forgotten before
 /// they are used.
 fn measure_target(
     model: &Model,
@@ -293,22 +297,16 @@ fn measure_target(
     Ok(())
 }
 
-/// Sums the gradients over all ranks and clips them; gives the norm that they had.
-fn reduce_and_clip(
-    learner: &mut Learner<'_>,
-    max_norm: f64,
-    group: &Group,
-) -> Result<f64, RunError> {
+/// Sums the gradients over all ranks; gives the norm that they have then.
+fn reduce(learner: &mut Learner<'_>, group: &Group) -> Result<f64, RunError> {
     if group.is_alone() {
-        return Ok(clip_gradient_norm(learner.parameters, max_norm));
+        return Ok(gradient_norm(learner.parameters));
     }
     learner.shares.reduce_gradients(learner.parameters, group)?;
     let own = learner.shares.own_gradients(learner.parameters);
     let mut square = [norm(&own).powi(2)];
     group.sum_numbers(&mut square)?;
-    let whole = square[0].sqrt();
-    clip_parts(&own, whole, max_norm);
-    Ok(whole)
+    Ok(square[0].sqrt())
 }
 
 /// The products of the domains' gradients over all ranks, on rank 0, where asked for and finite.

@@ -121,6 +121,7 @@ static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{}\n{}", env!("CARGO_PKG_VERSION"), distributed::SUPPORT));
 
 fn main() -> ExitCode {
+    hds_trainer::memory::keep();
     let outcome = match Cli::parse().command {
         Command::Run(arguments) => run(&arguments),
         Command::Report(arguments) => write_report(&arguments),
