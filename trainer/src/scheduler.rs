@@ -21,6 +21,7 @@ mod logged;
 mod odm;
 mod parameters;
 mod pile;
+mod prior;
 mod replay;
 mod saved;
 mod size;

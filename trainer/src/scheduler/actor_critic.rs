@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::PolicyError;
+use super::prior::Prior;
 use super::replay::{Replay, RowLayout, Transition};
 use super::state::{DOMAIN_FEATURES, State, StateEncoder};
 use crate::signals::Observation;
@@ -35,6 +36,9 @@ pub(super) struct Progress<U> {
     /// Of the updates after the last step that learnt.
     #[serde(default)]
     pub last_update: U,
+    /// What a policy is relative to, where it is relative to anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<Prior>,
 }
 
 /// What the updates of a step showed.
@@ -59,6 +63,7 @@ impl<U: Default> Progress<U> {
             fallbacks: 0,
             last_good: base_weights.to_vec(),
             last_update: U::default(),
+            prior: None,
         }
     }
 
@@ -125,6 +130,7 @@ impl<U: Default> Progress<U> {
         if self.encoder.domains() == domains
             && self.last_good.len() == domains
             && self.state.as_ref().is_none_or(fits)
+            && self.prior.as_ref().is_none_or(|p| p.domains() == domains)
         {
             return Ok(());
         }

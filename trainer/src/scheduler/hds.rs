@@ -31,6 +31,7 @@ use hds::random::{Purpose, RandomStream};
 use super::actor_critic::{Progress, StepReport, softmax};
 use super::aside::Aside;
 use super::error::PolicyError;
+use super::prior::Prior;
 use super::replay::RowLayout;
 use super::size::PolicySize;
 use super::state::State;
@@ -101,7 +102,10 @@ impl HdsPolicy {
             seed: run.seed,
             parameters: learning.agent.parameters(),
             learning: Aside::new(learning),
-            progress: Progress::new(&run.base_weights),
+            progress: Progress {
+                prior: (config.prior_strength > 0.0).then(|| Prior::new(run.domains.len())),
+                ..Progress::new(&run.base_weights)
+            },
             config: config.clone(),
         }
     }
@@ -115,16 +119,26 @@ impl HdsPolicy {
         )
     }
 
+    /// The log weights that the policy is relative to, if any.
+    fn center(&self) -> Option<Vec<f64>> {
+        let prior = self.progress.prior.as_ref()?;
+        Some(prior.log_weights(self.config.prior_strength))
+    }
+
     /// A draw of the learnt policy.
     fn act(&mut self, state: &State, step: u64) -> Vec<f64> {
         let agent = &self.learning.learner().agent;
         let (mean, deviation) = agent.policy(&state.domains, &state.globals);
         let mut noise = RandomStream::new(self.seed, Purpose::Action).sequence(step);
-        let logits: Vec<f64> = mean
+        let exploration = self.config.exploration;
+        let mut logits: Vec<f64> = mean
             .iter()
             .zip(&deviation)
-            .map(|(mu, sigma)| mu + sigma * noise.next_normal())
+            .map(|(mu, sigma)| mu + exploration * sigma * noise.next_normal())
             .collect();
+        if let Some(center) = self.center() {
+            logits.iter_mut().zip(center).for_each(|(z, c)| *z += c);
+        }
         let mut weights = softmax(&logits);
         let (domains, floor) = (weights.len() as f64, self.config.weight_floor);
         weights
@@ -192,6 +206,9 @@ impl Policy for HdsPolicy {
             self.config.progress_scale,
             &mut self.learning.learner().replay,
         );
+        if let Some(prior) = &mut self.progress.prior {
+            prior.observe(&observation.rewards.total, self.config.prior_decay);
+        }
         let step = observation.signals.step + 1;
         let warm_up = step < self.warm_up_steps;
         let weights = if warm_up {
@@ -205,7 +222,13 @@ impl Policy for HdsPolicy {
         let diagnostics = self.diagnostics(warm_up, reward);
         if !warm_up || self.config.learn_in_warm_up {
             let before = self.progress.updates;
-            self.learning.begin(move |learning| learning.learn(before));
+            let center = self.center();
+            self.learning.begin(move |learning| {
+                if let Some(center) = center {
+                    learning.agent.set_center(&center);
+                }
+                learning.learn(before)
+            });
         }
         Ok(Decision {
             weights,
@@ -255,7 +278,9 @@ impl Policy for HdsPolicy {
         let progress: Progress<_> =
             restored.into_parts(folder, optimizers, &mut learning.replay)?;
         progress.check(folder, self.base_weights.len(), self.layers)?;
-        self.progress = progress;
+        // A checkpoint of before there was one.
+        let prior = progress.prior.or_else(|| self.progress.prior.take());
+        self.progress = Progress { prior, ..progress };
         Ok(())
     }
 

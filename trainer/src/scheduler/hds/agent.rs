@@ -124,6 +124,8 @@ pub(super) struct Agent {
     learning_rate: f64,
     normalize_rewards: bool,
     entropy_target: f64,
+    /// Log weights [K] that the policy is relative to, if any.
+    center_k: Option<Tensor>,
     pub(super) layout: RowLayout,
     device: Device,
     kind: Kind,
@@ -183,6 +185,7 @@ impl Agent {
             learning_rate: config.learning_rate,
             normalize_rewards: config.normalize_rewards,
             entropy_target,
+            center_k: None,
             layout,
             device,
             kind,
@@ -202,6 +205,12 @@ impl Agent {
             .map(|network| network.parameters.count())
             .iter()
             .sum()
+    }
+
+    /// Makes the policy relative to these log weights, from the next update on.
+    pub(super) fn set_center(&mut self, log_weights: &[f64]) {
+        let center_k = Tensor::from_slice(log_weights);
+        self.center_k = Some(center_k.to_device(self.device).to_kind(self.kind));
     }
 
     /// α.
@@ -312,7 +321,7 @@ impl Agent {
     fn actor_loss(&self, batch: &Minibatch, noise_bk: &Tensor) -> (Tensor, f64) {
         let draw = self
             .distribution(&batch.features_bkf, &batch.globals_bg)
-            .draw(noise_bk, self.floor);
+            .draw_around(self.center_k.as_ref(), noise_bk, self.floor);
         let value = self
             .value(
                 &self.critics,
@@ -337,7 +346,7 @@ impl Agent {
             log_density_b,
         } = self
             .distribution(&batch.next_features_bkf, &batch.next_globals_bg)
-            .draw(noise_bk, self.floor);
+            .draw_around(self.center_k.as_ref(), noise_bk, self.floor);
         let least = self
             .value(
                 &self.targets,

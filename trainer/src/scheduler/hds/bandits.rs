@@ -82,6 +82,26 @@ fn a_best_domain_that_changes_is_followed() {
 }
 
 #[test]
+fn a_policy_relative_to_a_prior_is_there_sooner_and_follows_a_change() {
+    // The best domain moves after 60 of 120 steps; without a prior an agent is on its way to it.
+    let config = HdsConfig {
+        prior_strength: 2.0,
+        prior_decay: 0.9,
+        exploration: 0.2,
+        ..small(Coupling::Factored)
+    };
+    let alone = small(Coupling::Factored);
+    let best = |step| if step < 60 { 2 } else { 0 };
+    let paid = |_: &[f64], t| one_pays(4, best(t));
+    let (with, told) = play(&config, 4, 120, paid);
+    let (without, _) = play(&alone, 4, 120, paid);
+    assert!(
+        with[0] > 0.6 && with[0] > without[0] + 0.1,
+        "{with:?} {without:?} {told:?}"
+    );
+}
+
+#[test]
 fn the_authors_coupling_learns_nothing_from_rewards_that_are_no_function_of_the_action() {
     let (weights, _) = play(&small(Coupling::Vector), 4, 200, |_, _| one_pays(4, 2));
     assert!(weights[2] < 0.4, "{weights:?}");

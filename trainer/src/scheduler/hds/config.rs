@@ -100,6 +100,13 @@ pub struct HdsConfig {
     pub initial_temperature: f64,
     /// What t/T is multiplied by in the state.
     pub progress_scale: f64,
+    /// What the policy's deviation is multiplied by where the run's weights are drawn; ≥ 0. 1 draws from the policy itself; at 0 it acts
+    /// by its middle.
+    pub exploration: f64,
+    /// κ of the weights ∝ exp(κ · running mean of a domain's reward) that the policy is relative to; ≥ 0, 0 for none.
+    pub prior_strength: f64,
+    /// Weight of the past in that running mean, in [0, 1).
+    pub prior_decay: f64,
 }
 configuration_with_presets!(HdsConfig);
 
@@ -128,6 +135,9 @@ impl HdsConfig {
             weight_decay: 0.1,
             initial_temperature: 0.2,
             progress_scale: 100.0,
+            exploration: 1.0,
+            prior_strength: 0.0,
+            prior_decay: 0.98,
         }
     }
 
@@ -174,6 +184,8 @@ impl HdsConfig {
             "in [0, 1]",
         )?;
         check("discount", self.discount, share(self.discount), "in [0, 1)")?;
+        let decay = self.prior_decay;
+        check("prior_decay", decay, share(decay), "in [0, 1)")?;
         check(
             "polyak",
             self.polyak,
@@ -190,6 +202,8 @@ impl HdsConfig {
             ("warm_up_noise", self.warm_up_noise),
             ("weight_decay", self.weight_decay),
             ("progress_scale", self.progress_scale),
+            ("exploration", self.exploration),
+            ("prior_strength", self.prior_strength),
         ] {
             check(key, value, value >= 0.0 && value.is_finite(), "0 or more")?;
         }

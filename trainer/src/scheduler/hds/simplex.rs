@@ -70,10 +70,25 @@ pub(super) struct Draw {
 impl LogisticNormal {
     /// Draws with given standard normal noise [B, K].
     pub(super) fn draw(&self, noise_bk: &Tensor, floor: Floor) -> Draw {
+        self.draw_around(None, noise_bk, floor)
+    }
+
+    /// The same, where the mixture is the draw times the weights whose logarithms, up to a constant, are `center_k` [K]. The density is
+    /// that of the draw without them: one to one with the mixture's, and its entropy is relative to them.
+    pub(super) fn draw_around(
+        &self,
+        center_k: Option<&Tensor>,
+        noise_bk: &Tensor,
+        floor: Floor,
+    ) -> Draw {
         let logits_bk = &self.mean_bk + self.log_deviation_bk.exp() * noise_bk;
         let log_mixture_bk = logits_bk.log_softmax(-1, None::<Kind>);
+        let mixture_bk = match center_k {
+            None => log_mixture_bk.exp(),
+            Some(center_k) => (&log_mixture_bk + center_k).softmax(-1, None::<Kind>),
+        };
         Draw {
-            mixture_bk: floor.apply(&log_mixture_bk.exp()),
+            mixture_bk: floor.apply(&mixture_bk),
             log_density_b: self.log_density(&log_mixture_bk, floor),
         }
     }
