@@ -327,7 +327,7 @@ fn best_apart(corpus: &Corpus, times: usize, scratch: &Path) -> f64 {
     both.fold(0.0, f64::max)
 }
 
-/// The corpus several times over, by hard links or copies under other names.
+/// The corpus several times over, under other names. Never by links: what writes to one writes to the corpus.
 fn copies(corpus: &Corpus, times: usize, scratch: &Path) -> Vec<PathBuf> {
     let mut inputs = Vec::new();
     for copy in 0..times {
@@ -335,7 +335,7 @@ fn copies(corpus: &Corpus, times: usize, scratch: &Path) -> Vec<PathBuf> {
         fs::create_dir_all(&folder).unwrap();
         for file in &corpus.files {
             let name = folder.join(file.file_name().unwrap());
-            if fs::hard_link(file, &name).is_err() {
+            if !name.exists() {
                 fs::copy(file, &name).unwrap();
             }
             inputs.push(name);

@@ -93,25 +93,42 @@ pub fn run(corpus: &Path, out: &Path, options: &Options) -> Result<Vec<Made>, Se
         });
     }
     let mut partial = out.as_os_str().to_owned();
-    partial.push(".partial");
+    partial.push(format!(".{}.hds-tmp", std::process::id()));
     let partial = PathBuf::from(partial);
-    let _ = fs::remove_dir_all(&partial);
-    fs::create_dir_all(&partial).map_err(failed(&partial))?;
+    // A folder that is there already is somebody's: it is neither removed nor written to.
+    fs::create_dir(&partial).map_err(failed(&partial))?;
+    let made = fill(corpus, &partial, &domains, options);
+    let made = made.and_then(|made| {
+        fs::rename(&partial, out).map_err(failed(out))?;
+        Ok(made)
+    });
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&partial);
+    }
+    made
+}
+
+/// Writes the domains of the variant into a folder.
+fn fill(
+    corpus: &Path,
+    folder: &Path,
+    domains: &[String],
+    options: &Options,
+) -> Result<Vec<Made>, SettingsError> {
     let mut made = Vec::new();
-    for domain in &domains {
+    for domain in domains {
         match options.scarce.iter().find(|(name, _)| name == domain) {
-            Some((_, bytes)) => made.push(cut(corpus, &partial, domain, *bytes, options)?),
+            Some((_, bytes)) => made.push(cut(corpus, folder, domain, *bytes, options)?),
             None => {
-                let (from, to) = (file_of(corpus, domain), file_of(&partial, domain));
+                let (from, to) = (file_of(corpus, domain), file_of(folder, domain));
                 fs::copy(&from, &to).map_err(failed(&from))?;
             }
         }
     }
     if options.useless_bytes > 0 {
-        made.push(shuffle(corpus, &partial, &domains, options.useless_bytes)?);
-        made.push(repeat(corpus, &partial, &domains, options.useless_bytes)?);
+        made.push(shuffle(corpus, folder, domains, options.useless_bytes)?);
+        made.push(repeat(corpus, folder, domains, options.useless_bytes)?);
     }
-    fs::rename(&partial, out).map_err(failed(out))?;
     Ok(made)
 }
 
@@ -441,6 +458,14 @@ mod tests {
         };
         let error = run(&from, &to, &options).unwrap_err().to_string();
         assert!(error.contains("odd.jsonl.zst, line 2"), "{error}");
-        assert!(!to.exists());
+        // Nothing is left, and nothing that was there is gone.
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1);
+        let beside = dir
+            .path()
+            .join(format!("to.{}.hds-tmp", std::process::id()));
+        fs::rename(&from, &beside).unwrap();
+        assert!(run(&beside, &to, &Options::default()).is_err());
+        assert_eq!(texts(&beside, "law").len(), 300);
     }
 }
