@@ -4,7 +4,7 @@
 //! change. Always holds: a reader never sees half of what is written here, also after a power loss.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -35,11 +35,16 @@ impl FileError {
 /// Writes a file so that it is whole or unchanged: to `<name>.partial` beside it, synced, renamed.
 ///
 /// # Errors
-/// Any step that fails, among them a full disk; the partial file is then removed.
+/// If something that is no regular file has the name (a device, a pipe, a folder); any step that fails, among them a full disk: the
+/// partial file is then removed.
 pub fn write_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        return Err(FileError::new("write", path, source));
+    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
@@ -74,6 +79,23 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         ));
     }
     File::open(path)
+}
+
+/// Reads a regular file of at most `limit` bytes, whatever the system says of its length.
+///
+/// # Errors
+/// If it is something else, longer, or cannot be read.
+pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!(
+            "it is longer than the {limit} bytes that are expected at most"
+        )));
+    }
+    Ok(bytes)
 }
 
 /// Gives a finished folder its final name; the target must not exist.
@@ -135,6 +157,33 @@ mod tests {
         assert!(error.to_string().contains("state.json"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_neither_replaced_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let mut others = vec![folder];
+        #[cfg(unix)]
+        {
+            let link = dir.path().join("device");
+            std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+            others.push(link);
+        }
+        for other in others {
+            let before = other.symlink_metadata().unwrap().file_type();
+            let error = write_file(&other, |w| w.write_all(b"new")).unwrap_err();
+            assert!(error.to_string().contains("no regular file"), "{error}");
+            assert_eq!(other.symlink_metadata().unwrap().file_type(), before);
+            let error = read_regular(&other, 10).unwrap_err();
+            assert!(error.to_string().contains("no regular file"), "{error}");
+        }
+        let file = dir.path().join("file");
+        fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_regular(&file, 10).unwrap(), b"0123456789");
+        let error = read_regular(&file, 9).unwrap_err();
+        assert!(error.to_string().contains("longer than the 9"), "{error}");
     }
 
     #[test]

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
-//! crash is dropped when the log is continued. Reading holds one mixture at a time.
+//! crash is dropped when the log is continued; a log has one writer at a time. Reading holds one mixture at a time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -26,6 +27,8 @@ use crate::mixture::{Mixture, MixtureError};
 /// Version of the file format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_NAME: &str = "hds-weight-log";
+const CLAIM_TRIES: u32 = 30;
+const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a weight log cannot be written or read.
 #[derive(Debug, Error)]
@@ -38,6 +41,14 @@ pub enum WeightLogError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// Two writers at once would cut each other's entries off.
+    #[error(
+        "weight log {path} is being written by another run or dataset; give each a log of its own, or end the other first"
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
     },
     /// A line is not what the format says.
     #[error("weight log {path}, line {line}: {reason}")]
@@ -161,9 +172,16 @@ impl WeightLogWriter {
     /// Starts a new log; an existing file is replaced.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or is being written by another.
     pub fn create(path: &Path, header: &Header) -> Result<Self, WeightLogError> {
-        let file = File::create(path).map_err(|e| io_error(path, e))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|e| io_error(path, e))?;
+        claim(&file, path)?;
+        file.set_len(0).map_err(|e| io_error(path, e))?;
         let mut writer = Self {
             path: path.to_owned(),
             out: BufWriter::new(file),
@@ -178,10 +196,15 @@ impl WeightLogWriter {
     /// a last line that a crash left incomplete.
     ///
     /// # Errors
-    /// If the file cannot be read or written, is damaged before that step, or is of another run.
+    /// If the file cannot be read or written, is damaged before that step, is of another run, or is being written by another.
     pub fn resume(path: &Path, header: &Header, next_step: u64) -> Result<Self, WeightLogError> {
         let mut reader = WeightLogReader::open(path)?;
         reader.expect(header)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(|e| io_error(path, e))?;
+        claim(&file, path)?;
         let mut keep = reader.consumed;
         let (mut last_version, mut gap) = (0, None);
         while let Some(entry) = reader.next_entry()? {
@@ -194,10 +217,6 @@ impl WeightLogWriter {
             }
             last_version = entry.weights.version;
         }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .open(path)
-            .map_err(|e| io_error(path, e))?;
         file.set_len(keep)
             .and_then(|()| file.seek(io::SeekFrom::End(0)))
             .map_err(|e| io_error(path, e))?;
@@ -443,6 +462,20 @@ impl Read for OwnPlace {
         self.at += read as u64;
         Ok(read)
     }
+}
+
+/// Locks a log that is open for writing until that file is closed. What a killed writer's forked children still hold is waited for, for a
+/// few seconds; where the file system has no locks, goes on without.
+fn claim(file: &File, path: &Path) -> Result<(), WeightLogError> {
+    for _ in 0..CLAIM_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(CLAIM_PAUSE),
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+        }
+    }
+    Err(WeightLogError::InUse {
+        path: path.to_owned(),
+    })
 }
 
 fn io_error(path: &Path, source: io::Error) -> WeightLogError {

@@ -84,6 +84,7 @@ fn entries_lost_in_the_middle_are_missed() {
         writer.record(step, &weights(step + 1, 0.5)).unwrap();
     }
     writer.sync().unwrap();
+    drop(writer);
     let text = fs::read_to_string(&path).unwrap();
     let kept: Vec<&str> = text
         .lines()
@@ -145,4 +146,24 @@ fn damaged_and_foreign_logs_are_refused_with_the_line() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("another seed"), "{text}");
+}
+
+#[test]
+fn a_log_has_one_writer_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.jsonl");
+    let mut first = WeightLogWriter::create(&path, &header()).unwrap();
+    first.record(0, &weights(1, 0.5)).unwrap();
+    first.flush().unwrap();
+    let before = fs::read(&path).unwrap();
+    for refused in [
+        WeightLogWriter::create(&path, &header()),
+        WeightLogWriter::resume(&path, &header(), 0),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, WeightLogError::InUse { .. }), "{error}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), before);
+    drop(first);
+    WeightLogWriter::resume(&path, &header(), 1).unwrap();
 }

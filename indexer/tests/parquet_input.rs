@@ -88,6 +88,26 @@ fn a_flat_column_may_have_a_dotted_name() {
 }
 
 #[test]
+fn a_column_of_text_where_the_domain_would_be_inside_is_named() {
+    let scratch = Scratch::new();
+    let columns = vec![
+        ("text", strings(&["a", "b"])),
+        ("meta", strings(&[r#"{"pile_set_name": "x"}"#; 2])),
+    ];
+    scratch.write("t.parquet", file(columns, Compression::SNAPPY));
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hds-index"))
+        .arg("build")
+        .arg(scratch.path("t.parquet"))
+        .arg("-o")
+        .arg(scratch.path("index"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("column meta is text"), "{told}");
+    assert_eq!(domains(&scratch.path("index")), ["t"]);
+}
+
+#[test]
 fn nulls_are_located_also_inside_structures() {
     let inner = Fields::from(vec![Field::new("pile_set_name", DataType::Utf8, true)]);
     let names: ArrayRef = Arc::new(StringArray::from(vec![

@@ -56,7 +56,7 @@ pub struct Batch {
     pub global_samples: Vec<u64>,
     /// Token ids [R, L + 1]: inputs are the first L of a row, targets the last L.
     pub tokens: Tokens,
-    /// Token-weighted mean MTLD of each row over its documents with words, length R; 0 if none has.
+    /// Mean MTLD of each row over its documents with words, by the tokens they have among its L + 1, length R; 0 if none has.
     pub mtld: Vec<f32>,
     /// Which sample each row is, length R.
     pub samples: Vec<SampleId>,

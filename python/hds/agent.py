@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,27 @@ def _numbers(values: Sequence[float | None] | None) -> list[float | None] | None
     if values is None:
         return None
     return [None if v is None or not math.isfinite(v) else float(v) for v in values]
+
+
+def _finite(name: str, values: Sequence[float]) -> list[float]:
+    numbers = [float(v) for v in values]
+    for at, number in enumerate(numbers):
+        if not math.isfinite(number):
+            raise ValueError(f"{name}[{at}] is {number}: the model's weights are not finite")
+    return numbers
+
+
+def _sketches(sketches: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """A domain whose numbers are not all finite (a step that overflowed) is one without gradients."""
+    sent = dict(sketches)
+    squares = list(sent.get("sequence_squares", []))
+    means = [list(m) if all(map(math.isfinite, m)) else [] for m in sent.get("means", [])]
+    if squares:
+        finite = [math.isfinite(square) for square in squares]
+        means = [m if ok else [] for m, ok in zip(means, finite)] if len(finite) == len(means) else means
+        sent["sequence_squares"] = [s if ok else 0.0 for s, ok in zip(squares, finite)]
+    sent["means"] = means
+    return sent
 
 
 class Agent:
@@ -207,6 +229,8 @@ class Agent:
         Raises:
             AgentError: if the observation does not fit the run (nothing has changed then), or the
                 agent is gone.
+            ValueError: if a norm is not finite. A loss or MTLD that is not counts as not known, a domain
+                whose sketch is not as one without gradients in this step.
         """
         request = {
             "type": "step",
@@ -214,14 +238,16 @@ class Agent:
             "samples": [int(n) for n in observation.samples],
             "losses": _numbers(observation.losses),
             "mtld": _numbers(observation.mtld),
-            "sketches": None if observation.sketches is None else dict(observation.sketches),
-            "weight_norms": [float(v) for v in observation.weight_norms],
-            "weight_change_norms": [float(v) for v in observation.weight_change_norms],
+            "sketches": None if observation.sketches is None else _sketches(observation.sketches),
+            "weight_norms": _finite("weight_norms", observation.weight_norms),
+            "weight_change_norms": _finite("weight_change_norms", observation.weight_change_norms),
             "weights": None if observation.weights is None else [float(v) for v in observation.weights],
         }
         reply = self._ask(request)
         self.next_step, self.version = reply["step"], reply["version"]
         self.weights, self.rewards, self.diagnostics = reply["weights"], reply["rewards"], reply["diagnostics"]
+        for note in reply.get("notes", []):
+            warnings.warn(note, RuntimeWarning, stacklevel=2)
         return self.weights
 
     def save(self) -> Path:

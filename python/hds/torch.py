@@ -55,6 +55,7 @@ class DomainGradients:
         if missing or not layers:
             likely = [n for n, m in modules.items() if isinstance(m, nn.Linear)]
             raise ValueError(f"no layer {missing or 'given'}; linear layers are {likely[-6:]}")
+        self._names = list(layers)
         self._modules = [modules[name] for name in layers]
         for name, module in zip(layers, self._modules):
             if getattr(module, "weight", None) is None or module.weight.dim() != 2:
@@ -75,7 +76,7 @@ class DomainGradients:
             self._handles.append(module.register_full_backward_hook(self._backward_hook(at)))
 
     def begin(self, domain_ids: Tensor | Sequence[int], scale: float | None = None) -> None:
-        """Says whose sequences the next backward pass is of.
+        """Says whose sequences the next forward and backward pass are of; call it before both.
 
         ``scale`` is the factor by which the loss that is differentiated holds each sequence's own mean loss:
         1 / (sequences of the step on this rank) for a mean over a step, the default 1 / B for a mean over the
@@ -88,6 +89,7 @@ class DomainGradients:
         if ids.numel() == 0 or int(ids.min()) < 0 or int(ids.max()) >= self.domains:
             raise ValueError(f"domain_ids are {ids.tolist()}, must be from 0 to {self.domains - 1}")
         self._ids = ids
+        self._inputs = [None] * len(self._modules)
         self._factor = float(ids.numel()) if scale is None else 1.0 / scale
         counts = torch.bincount(ids.cpu(), minlength=self.domains).double()
         self._counts = counts if self._counts is None else self._counts + counts
@@ -157,8 +159,15 @@ class DomainGradients:
     def _forward_hook(self, at: int) -> Any:
         def hook(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
             # Also called by the recomputation of activation checkpointing, with the same input.
-            if self._ids is not None and torch.is_grad_enabled():
-                self._inputs[at] = inputs[0].detach()
+            if self._ids is None or not torch.is_grad_enabled():
+                return
+            if self._inputs[at] is not None and torch._C._current_graph_task_id() == -1:
+                self._inputs[at] = None
+                raise RuntimeError(
+                    f"layer {self._names[at]} ran twice before a backward pass: DomainGradients can neither watch a "
+                    "layer that is used twice nor one of two forward passes (run others under torch.no_grad())"
+                )
+            self._inputs[at] = inputs[0].detach()
 
         return hook
 
@@ -166,8 +175,13 @@ class DomainGradients:
         def hook(_module: nn.Module, _inputs: Any, outputs: tuple[Tensor | None, ...]) -> None:
             x, d = self._inputs[at], outputs[0]
             self._inputs[at] = None
-            if self._ids is None or x is None or d is None:
+            if self._ids is None or d is None:
                 return
+            if x is None:
+                raise RuntimeError(
+                    f"layer {self._names[at]} has a backward pass without its forward pass: call begin() before the "
+                    "forward pass, and once for each backward pass"
+                )
             if x.dim() != 3 or x.shape[0] != self._ids.numel():
                 raise ValueError(
                     f"a layer's input is {list(x.shape)}; expected {self._ids.numel()} sequences as given to begin()"

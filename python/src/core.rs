@@ -290,6 +290,8 @@ impl Core {
     /// Writes the weights of batches to a log, anew from batch 0 on, else going on with one.
     fn log_to(&self, path: PathBuf, step: u64) -> PyResult<()> {
         let header = self.log_header();
+        // What an earlier pass over this dataset left open.
+        *self.log() = None;
         if step == 0 {
             keep_old_log(&path)?;
         }

@@ -77,6 +77,20 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, facts):
         hds.Agent.spawn(tmp_path / "a", **facts)
 
 
+def test_a_step_that_overflowed_goes_on(tmp_path, facts):
+    with hds.Agent.spawn(tmp_path / "a", **facts) as agent:
+        run(agent, 3)
+        overflowed = observation(3)
+        overflowed.sketches = {"means": [[float("inf"), 1.0], [0.5, -1.0], []], "sequence_squares": [2.0, float("nan"), 0.0]}
+        weights = agent.step(overflowed)
+        assert abs(sum(weights) - 1) < 1e-9 and agent.next_step == 4
+        spoilt = observation(4)
+        spoilt.weight_norms = [float("nan")]
+        with pytest.raises(ValueError, match=r"weight_norms\[0\] is nan"):
+            agent.step(spoilt)
+        run(agent, 6)
+
+
 def test_a_dead_agent_is_told_and_its_run_goes_on_elsewhere(tmp_path, facts):
     agent = hds.Agent.spawn(tmp_path / "a", **facts)
     run(agent, 3)

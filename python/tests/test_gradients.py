@@ -94,6 +94,26 @@ def test_low_rank_sketches_are_right_on_average():
     assert error[0, 0] < 0.1 * exact[0, 0], "the test has no power"
 
 
+def test_passes_that_it_cannot_follow_are_refused():
+    model = Model()
+    ids, domains = next(iter(micro_batches()))
+    gradients = hds.torch.DomainGradients(model, ["down"], domains=DOMAINS)
+    gradients.begin(domains)
+    loss = losses(model, ids).mean()
+    with pytest.raises(RuntimeError, match="layer down ran twice"):
+        losses(model, ids)
+    gradients.begin(domains)
+    with pytest.raises(RuntimeError, match="before the forward pass"):
+        loss.backward()
+    # After such a mistake the next step is as it should be.
+    gradients.finish()
+    gradients.begin(domains)
+    with torch.no_grad():
+        losses(model, ids)
+    losses(model, ids).mean().backward()
+    assert any(gradients.finish()["means"])
+
+
 def test_mistakes_are_named():
     model = Model()
     with pytest.raises(ValueError, match="no layer \\['middle'\\]"):

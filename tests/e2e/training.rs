@@ -225,7 +225,7 @@ fn check_learning(records: &[Value]) {
         moved |= step > WARM_UP && distance > 0.05;
         // K values of each term, none of them null: numbers() fails on those.
         let rewards = &record["rewards"];
-        for term in ["alignment_raw", "alignment", "diversity", "total"] {
+        for term in "alignment_raw alignment diversity_raw diversity total".split(' ') {
             assert_eq!(numbers(&rewards[term]).len(), base.len());
         }
         assert!(rewards["stability"].is_number(), "{rewards}");

@@ -95,6 +95,9 @@ pub fn run(corpus: &Path, out: &Path, options: &Options) -> Result<Vec<Made>, Se
     let mut partial = out.as_os_str().to_owned();
     partial.push(format!(".{}.hds-tmp", std::process::id()));
     let partial = PathBuf::from(partial);
+    if let Some(parent) = out.parent() {
+        fs::create_dir_all(parent).map_err(failed(parent))?;
+    }
     // A folder that is there already is somebody's: it is neither removed nor written to.
     fs::create_dir(&partial).map_err(failed(&partial))?;
     let made = fill(corpus, &partial, &domains, options);

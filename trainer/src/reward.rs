@@ -100,9 +100,9 @@ impl RewardModel {
         let (alignment_raw, measured) =
             alignment::alignment(config, signals, &self.target, variances);
         let alignment = self.state.alignment.fill(config, signals.step, &measured);
-        let measured = diversity::diversity(config, signals, self.domains);
+        let (diversity_raw, measured) = diversity::diversity(config, signals, self.domains);
         let diversity = self.state.diversity.fill(config, signals.step, &measured);
-        let stability = self.state.stability.reward(config, &signals.weight_norms);
+        let (stability_raw, stability) = self.state.stability.reward(config, &signals.weight_norms);
         let total = alignment
             .iter()
             .zip(&diversity)
@@ -115,7 +115,9 @@ impl RewardModel {
         Rewards {
             alignment_raw,
             alignment,
+            diversity_raw,
             diversity,
+            stability_raw,
             stability,
             total,
         }

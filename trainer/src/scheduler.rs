@@ -29,7 +29,7 @@ mod state;
 mod storage;
 mod warm_up;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -112,6 +112,44 @@ pub struct Decision {
     pub weights: Vec<f64>,
     /// Numbers for the metrics log, by name; only finite ones.
     pub diagnostics: BTreeMap<String, f64>,
+}
+
+/// Tells the first time that a policy's diagnostics count something that went wrong.
+#[derive(Debug, Default)]
+pub struct Troubles {
+    told: BTreeSet<&'static str>,
+}
+
+impl Troubles {
+    /// What is new in the decision after `step`, as a sentence.
+    pub fn look(&mut self, step: u64, decision: &Decision) -> Option<String> {
+        const KINDS: [(&str, &str); 3] = [
+            (
+                "fallbacks",
+                "the policy's output is not finite; the last good weights stay in force",
+            ),
+            (
+                "skipped_updates",
+                "an update of the policy's networks is not finite and left out",
+            ),
+            (
+                "rejected_transitions",
+                "a number of the step is not finite; the policy does not learn from it",
+            ),
+        ];
+        let is_new = |(name, _): &&(&'static str, &str)| {
+            decision
+                .diagnostics
+                .get(*name)
+                .is_some_and(|&count| count > 0.0)
+                && !self.told.contains(name)
+        };
+        let (name, what) = KINDS.iter().find(is_new)?;
+        self.told.insert(name);
+        Some(format!(
+            "step {step}: {what} (said once; counted as {name} in the diagnostics)"
+        ))
+    }
 }
 
 /// What a policy needs to know of the run it serves.
@@ -208,3 +246,27 @@ fn check_shape(
 
 #[cfg(test)]
 pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_told_once() {
+        let mut troubles = Troubles::default();
+        let after = |counts: &[(&str, f64)]| Decision {
+            weights: vec![1.0],
+            diagnostics: counts.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect(),
+        };
+        assert_eq!(troubles.look(0, &after(&[("fallbacks", 0.0)])), None);
+        let told = troubles.look(1, &after(&[("fallbacks", 1.0)])).unwrap();
+        assert!(
+            told.contains("step 1") && told.contains("last good"),
+            "{told}"
+        );
+        let both = after(&[("fallbacks", 2.0), ("skipped_updates", 1.0)]);
+        let told = troubles.look(2, &both).unwrap();
+        assert!(told.contains("skipped_updates"), "{told}");
+        assert_eq!(troubles.look(3, &both), None);
+    }
+}

@@ -65,8 +65,12 @@ pub struct Rewards {
     pub alignment_raw: Vec<f64>,
     /// Alignment as it enters the total, before its weight; length K.
     pub alignment: Vec<f64>,
+    /// Diversity before it is standardised; length K, 0 for a domain without MTLD.
+    pub diversity_raw: Vec<f64>,
     /// Diversity as it enters the total, before its weight; length K.
     pub diversity: Vec<f64>,
+    /// 1 / (change of the norms + ε), before cap and scaling; the same for every domain.
+    pub stability_raw: f64,
     /// Stability as it enters the total, before its weight; the same for every domain.
     pub stability: f64,
     /// The weighted sum; length K.
@@ -80,7 +84,9 @@ impl Rewards {
         Self {
             alignment_raw: zeros.clone(),
             alignment: zeros.clone(),
+            diversity_raw: zeros.clone(),
             diversity: zeros.clone(),
+            stability_raw: 0.0,
             stability: 0.0,
             total: zeros,
         }

@@ -75,6 +75,8 @@ pub struct Tokenizer {
 
 /// Name of the indexer's built-in tokenizer: every byte is an id.
 const BYTES: &str = "byte";
+/// Longest tokenizer.json.
+const MOST_BYTES: u64 = 1 << 30;
 
 impl Tokenizer {
     /// The tokenizer of an index; `file` is its `tokenizer.json`, where it is not bytes.
@@ -166,7 +168,7 @@ impl Tokenizer {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
-    std::fs::read(path).map_err(|source| TokenizerError::Read {
+    hds::durable::read_regular(path, MOST_BYTES).map_err(|source| TokenizerError::Read {
         path: path.to_owned(),
         source,
     })

@@ -221,7 +221,7 @@ const ENTRIES: [&str; 8] = [
 /// [`BuildError::TargetInInput`].
 pub(super) fn check_outside<'a>(
     target: &Path,
-    inputs: impl Iterator<Item = &'a PathBuf>,
+    mut inputs: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), BuildError> {
     let path = std::path::absolute(target).unwrap_or_else(|_| target.to_owned());
     let place = path.ancestors().skip(1).find_map(|p| p.canonicalize().ok());
@@ -229,7 +229,7 @@ pub(super) fn check_outside<'a>(
         let folder = input.canonicalize().ok().filter(|p| p.is_dir());
         folder.is_some_and(|folder| place.as_ref().is_some_and(|p| p.starts_with(folder)))
     };
-    match inputs.into_iter().find(contains) {
+    match inputs.find(contains) {
         None => Ok(()),
         Some(folder) => Err(BuildError::TargetInInput {
             target: target.into(),

@@ -49,29 +49,24 @@ pub fn open(path: &Path, compression: Compression, count: &Arc<AtomicU64>) -> io
     if file.metadata()?.len() == 0 {
         return Ok(Box::new(io::empty()));
     }
-    let mut file = Counted::new(file, count.clone());
+    let file = Counted::new(file, count.clone());
     if compression != Compression::None {
         return unpack(file, compression);
     }
-    // No text begins like these, whatever the file's name says.
-    let head = head_of(&mut file)?;
-    let compression = compression_of(&head);
-    unpack(io::Cursor::new(head).chain(file), compression)
+    // Whatever the file's name says.
+    unpack_by_head(file)
 }
 
-/// The first bytes of a stream, by which its packing is known.
-fn head_of(raw: &mut impl Read) -> io::Result<Vec<u8>> {
+/// Unpacks a stream whose first bytes tell how it is packed: no text begins like these.
+fn unpack_by_head(mut raw: impl Read + Send + 'static) -> io::Result<Bytes> {
     let mut head = Vec::new();
-    raw.take(4).read_to_end(&mut head)?;
-    Ok(head)
-}
-
-fn compression_of(head: &[u8]) -> Compression {
-    match head {
+    raw.by_ref().take(4).read_to_end(&mut head)?;
+    let compression = match head[..] {
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
         [0x1f, 0x8b, ..] => Compression::Gzip,
         _ => Compression::None,
-    }
+    };
+    unpack(io::Cursor::new(head).chain(raw), compression)
 }
 
 /// Unpacks a stream.
@@ -99,10 +94,7 @@ pub fn unpack(raw: impl Read + Send + 'static, compression: Compression) -> io::
 /// # Errors
 /// If it cannot be read.
 pub fn standard_input(count: &Arc<AtomicU64>) -> io::Result<Bytes> {
-    let mut raw = Counted::new(io::stdin(), count.clone());
-    let head = head_of(&mut raw)?;
-    let compression = compression_of(&head);
-    unpack(io::Cursor::new(head).chain(raw), compression)
+    unpack_by_head(Counted::new(io::stdin(), count.clone()))
 }
 
 /// Tells a refusal of the system from a damaged archive.

@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -60,6 +60,9 @@ impl Table {
                 found => found,
             },
         };
+        if let (None, Some((field, _))) = (domain_column, domain) {
+            note_text_around(&metadata, field, path);
+        }
         let leaves = [Some(text_column), domain_column].into_iter().flatten();
         let mask = ProjectionMask::leaves(builder.parquet_schema(), leaves);
         let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
@@ -156,6 +159,31 @@ fn find_column(metadata: &ParquetMetaData, field: &FieldPath) -> Result<Option<u
         return Ok(Some(i));
     }
     Ok(None)
+}
+
+/// Says so, once, where the part of `field` before a dot is a column of text, which may well hold the field as JSON: nobody would
+/// otherwise see why the domains are the files' names.
+fn note_text_around(metadata: &ParquetMetaData, field: &FieldPath, path: &Path) {
+    static SAID: Once = Once::new();
+    let wanted = field.to_string();
+    let columns = metadata.file_metadata().schema_descr().columns();
+    let around = columns
+        .iter()
+        .map(|c| (c.path().string(), c))
+        .find(|(name, column)| {
+            column.physical_type() == Physical::BYTE_ARRAY
+                && wanted
+                    .strip_prefix(name.as_str())
+                    .is_some_and(|rest| rest.starts_with('.'))
+        });
+    if let Some((name, _)) = around {
+        SAID.call_once(|| {
+            hds::note!(
+                "note: {}: column {name} is text, so there is no {field} in it; the domain is the file's name (--domain-field names another column)",
+                path.display()
+            );
+        });
+    }
 }
 
 fn missing(metadata: &ParquetMetaData, field: &FieldPath) -> Fault {

@@ -19,6 +19,10 @@ use crate::run::Interrupt;
 const LINE_BYTES: usize = 64 << 20;
 /// Longest line before that.
 const HELLO_BYTES: usize = 4096;
+/// Longest line of a client that has no run open: facts of thousands of domains. What is parsed takes many times a line's length.
+const OPEN_BYTES: usize = 4 << 20;
+/// Time for a client to show its token: those that have it are not to wait for the places of those that do not.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a connection needs of its server.
 pub(super) struct Context {
@@ -63,15 +67,15 @@ impl<W: Write> Connection<'_, W> {
     fn serve(&mut self, reader: impl Read) -> io::Result<()> {
         let mut lines = Lines::new(reader);
         // By the clock, whatever is sent: a client that sends a byte now and then is no better than a silent one.
-        let deadline = Instant::now() + self.context.open_within;
+        let begin = Instant::now();
         loop {
-            let limit = if self.trusted {
-                LINE_BYTES
-            } else {
-                HELLO_BYTES
+            let (limit, within) = match (self.trusted, &self.session) {
+                (false, _) => (HELLO_BYTES, HELLO_WITHIN.min(self.context.open_within)),
+                (true, None) => (OPEN_BYTES, self.context.open_within),
+                (true, Some(_)) => (LINE_BYTES, self.context.open_within),
             };
             // A training step may take as long as it likes, a client that opens no run may not.
-            let deadline = self.session.is_none().then_some(deadline);
+            let deadline = self.session.is_none().then_some(begin + within);
             let line = match lines.next(limit, deadline, &self.context.stop)? {
                 Next::Line(line) => line,
                 Next::End | Next::Stopped => return Ok(()),

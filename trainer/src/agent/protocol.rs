@@ -194,6 +194,9 @@ pub enum Reply {
         rewards: Rewards,
         /// What the policy shows of itself.
         diagnostics: std::collections::BTreeMap<String, f64>,
+        /// What the client should know: a checkpoint by interval that could not be written, numbers that were not finite.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// The run is on disk.
     Saved {

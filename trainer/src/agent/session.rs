@@ -21,7 +21,7 @@ use super::registry::{Sessions, Taken};
 use super::signals;
 use crate::reward::RewardModel;
 use crate::run::Checkpoints;
-use crate::scheduler::{Policy, PolicyName, RunFacts, build, size_warning};
+use crate::scheduler::{Policy, PolicyName, RunFacts, Troubles, build, size_warning};
 use crate::signals::Observation;
 
 const STATE_FILE: &str = "agent.json";
@@ -63,6 +63,7 @@ pub struct Session {
     interval: u64,
     saved: Option<u64>,
     notes: Vec<String>,
+    troubles: Troubles,
 }
 
 impl Session {
@@ -101,6 +102,7 @@ impl Session {
             interval: open.checkpoint_interval_steps,
             saved: None,
             notes,
+            troubles: Troubles::default(),
         };
         match session.find(open)? {
             Some(checkpoint) => session.restore(&checkpoint)?,
@@ -137,8 +139,8 @@ impl Session {
     /// Takes in what a step showed; gives the weights of the next.
     ///
     /// # Errors
-    /// If it is not the next step or not of this run's shape; nothing has changed then. If a due
-    /// checkpoint cannot be written; the step is taken in then, and sent again it gets its answer.
+    /// If it is not the next step or not of this run's shape; nothing has changed then. A due checkpoint that cannot be written is no
+    /// error of the step: the answer's notes tell of it.
     pub fn next(&mut self, step: Step) -> Result<Reply, SessionError> {
         if let Some((last, reply)) = &self.last
             && *last == step
@@ -185,11 +187,24 @@ impl Session {
                 reason: error.to_string(),
             });
         }
+        let trouble = self.troubles.look(self.step, &decision);
         self.reward = reward;
         self.step += 1;
         if decision.weights != self.weights {
             self.version += 1;
             self.weights = decision.weights;
+        }
+        let due = self.interval > 0 && self.step.is_multiple_of(self.interval);
+        let unsaved = if due { self.save().err() } else { None };
+        let unsaved = unsaved.map(|error| {
+            format!(
+                "the checkpoint at step {} could not be written: {error}",
+                self.step
+            )
+        });
+        let notes: Vec<String> = trouble.into_iter().chain(unsaved).collect();
+        for note in &notes {
+            hds::note!("run {}: {note}", self.taken.run);
         }
         let reply = Reply::Weights {
             step: self.step,
@@ -197,11 +212,9 @@ impl Session {
             version: self.version,
             rewards: observation.rewards,
             diagnostics: decision.diagnostics,
+            notes,
         };
         self.last = Some((step, reply.clone()));
-        if self.interval > 0 && self.step.is_multiple_of(self.interval) {
-            self.save()?;
-        }
         Ok(reply)
     }
 

@@ -456,3 +456,26 @@ fn checkpoints_come_by_interval_and_old_ones_go() {
     session.save_at_end().unwrap();
     assert_eq!(session.unasked.steps().unwrap(), [21]);
 }
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_no_error_of_the_step() {
+    let (_dir, sessions) = sessions();
+    let open = Open {
+        checkpoint_interval_steps: 1,
+        ..request("a", Start::New, facts(30))
+    };
+    let mut session = Session::open(&sessions, &open).unwrap();
+    // A file where the folder of checkpoints would be.
+    let folder = sessions.folder.join("a").join("checkpoints");
+    fs::write(&folder, "").unwrap();
+    let told = |reply: Reply| match reply {
+        Reply::Weights { step, notes, .. } => (step, notes),
+        other => panic!("{other:?}"),
+    };
+    let (at, notes) = told(session.next(step(0)).unwrap());
+    assert_eq!(at, 1);
+    assert!(notes[0].contains("could not be written"), "{notes:?}");
+    fs::remove_file(&folder).unwrap();
+    assert_eq!(told(session.next(step(1)).unwrap()), (2, vec![]));
+    assert_eq!(session.asked.steps().unwrap(), [2]);
+}

@@ -6,10 +6,11 @@
 //! order. Always holds: every question has four choices and an answer among them, or the file and line are named.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use hds::durable::open_regular;
 use serde::Deserialize;
 
 use super::MmluError;
@@ -119,7 +120,7 @@ fn json_lines(path: &Path) -> Result<BySubject, MmluError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(fail)?;
+    let file = open_regular(path).map_err(fail)?;
     let reader: Box<dyn Read> = match path.extension().and_then(|end| end.to_str()) {
         Some("zst") => Box::new(zstd::Decoder::new(file).map_err(fail)?),
         _ => Box::new(file),

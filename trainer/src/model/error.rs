@@ -69,6 +69,30 @@ pub enum ModelError {
         /// The shape by config.json.
         want: Vec<i64>,
     },
+    /// A parameter whose numbers are integers or truth values.
+    #[error("{path}: tensor `{name}` is not of floating point")]
+    NotFloating {
+        /// The file.
+        path: PathBuf,
+        /// The parameter.
+        name: String,
+    },
+    /// A parameter with a NaN or an infinity.
+    #[error("{path}: tensor `{name}` has values that are not finite; no model of it is of use")]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The parameter.
+        name: String,
+    },
+    /// Parameters in Python's own format.
+    #[error(
+        "{path} is not read: unpacking it can run any program; save the model with save_pretrained(..., safe_serialization=True)"
+    )]
+    Pickled {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tensor that no parameter asks for.
     #[error("{path}: tensor `{name}` belongs to no parameter of a model of this config.json")]
     Unknown {

@@ -4,12 +4,11 @@
 //! Hugging Face's layout: `model.safetensors`, or `model.safetensors.index.json` with `weight_map`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use hds::durable::{self, FileError};
 use serde::{Deserialize, Serialize};
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::ModelError;
 use crate::tensors::{self, TensorFile};
@@ -19,6 +18,9 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// Largest index that is read: far above that of any model.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
+
+/// What older checkpoints have instead; unpacking it can run any program.
+const PICKLED: &str = "pytorch_model.bin";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
@@ -44,6 +46,11 @@ impl Shards {
         };
         let whole = folder.join(WHOLE);
         let index_path = folder.join(INDEX);
+        if !whole.exists() && !index_path.exists() && folder.join(PICKLED).exists() {
+            return Err(ModelError::Pickled {
+                path: folder.join(PICKLED),
+            });
+        }
         if whole.exists() || !index_path.exists() {
             shards.add(whole)?;
             return Ok(shards);
@@ -109,7 +116,21 @@ impl Shards {
                 want: want.to_vec(),
             });
         }
-        Ok(file.tensor(name, Device::Cpu)?)
+        let floating = [Kind::Half, Kind::BFloat16, Kind::Float, Kind::Double];
+        if !file.kind(name).is_some_and(|kind| floating.contains(&kind)) {
+            return Err(ModelError::NotFloating {
+                path: path.clone(),
+                name: name.to_owned(),
+            });
+        }
+        let tensor = file.tensor(name, Device::Cpu)?;
+        if tensor.isfinite().all().int64_value(&[]) == 0 {
+            return Err(ModelError::NotFinite {
+                path: path.clone(),
+                name: name.to_owned(),
+            });
+        }
+        Ok(tensor)
     }
 }
 
@@ -161,10 +182,5 @@ pub(super) fn write(
 /// Reads a small file, refusing one that is not small.
 pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ModelError> {
     let fail = |source| FileError::new("read", path, source);
-    let length = fs::metadata(path).map_err(fail)?.len();
-    if length > limit {
-        let message = format!("{length} bytes, at most {limit} are expected");
-        return Err(fail(std::io::Error::other(message)).into());
-    }
-    Ok(fs::read(path).map_err(fail)?)
+    Ok(durable::read_regular(path, limit).map_err(fail)?)
 }

@@ -234,6 +234,69 @@ fn damaged_checkpoints_are_refused_with_file_and_field() {
 }
 
 #[test]
+fn weights_that_no_training_can_start_from_are_refused() {
+    let config = tiny(true);
+    let model = Model::new(&config, Device::Cpu, Kind::Float, 5).unwrap();
+    let refuse = |change: &dyn Fn(&std::path::Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        model.save_huggingface(dir.path()).unwrap();
+        change(dir.path());
+        Model::load_huggingface(dir.path(), Device::Cpu, Kind::Float)
+            .unwrap_err()
+            .to_string()
+    };
+    const EMBEDDING: &str = "gpt_neox.embed_in.weight";
+    let with = |change: &dyn Fn(Tensor) -> Tensor| {
+        refuse(&|folder| {
+            let path = folder.join("model.safetensors");
+            let mut all: Vec<(String, Tensor)> = crate::tensors::read(&path, Device::Cpu)
+                .unwrap()
+                .into_iter()
+                .collect();
+            for (name, tensor) in &mut all {
+                if name == EMBEDDING {
+                    *tensor = change(tensor.shallow_clone());
+                }
+            }
+            crate::tensors::write(&path, &all, &Default::default()).unwrap();
+        })
+    };
+    let changes: [(&dyn Fn(Tensor) -> Tensor, &str); 4] = [
+        (&|t| t.to_kind(Kind::Int), "not of floating point"),
+        (&|t| t.to_kind(Kind::Bool), "not of floating point"),
+        (
+            &|t| t.index_fill(0, &Tensor::from_slice(&[3i64]), f64::NAN),
+            "not finite",
+        ),
+        (
+            &|t| t.index_fill(0, &Tensor::from_slice(&[3i64]), f64::INFINITY),
+            "not finite",
+        ),
+    ];
+    for (change, want) in changes {
+        let error = with(change);
+        assert!(error.contains(want) && error.contains(EMBEDDING), "{error}");
+    }
+
+    let error = refuse(&|folder| {
+        let (old, new) = (
+            folder.join("model.safetensors"),
+            folder.join("pytorch_model.bin"),
+        );
+        fs::rename(old, new).unwrap();
+    });
+    assert!(error.contains("safe_serialization"), "{error}");
+    #[cfg(unix)]
+    for file in ["config.json", "model.safetensors"] {
+        let error = refuse(&|folder| {
+            fs::remove_file(folder.join(file)).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", folder.join(file)).unwrap();
+        });
+        assert!(error.contains("no regular file"), "{error}");
+    }
+}
+
+#[test]
 fn a_fresh_model_predicts_almost_uniformly() {
     let config = tiny(true);
     let model = Model::new(&config, Device::Cpu, Kind::Float, 5).unwrap();

@@ -10,12 +10,13 @@ use super::config::{Diversity, RewardConfig};
 use super::statistics::standardize;
 use crate::signals::StepSignals;
 
-/// The diversity reward of each of K domains; `None` for those the step has no MTLD of.
+/// The diversity reward of each of K domains before anything is standardised, 0 for those the step has no MTLD of; and as it counts, `None`
+/// for those.
 pub(super) fn diversity(
     config: &RewardConfig,
     signals: &StepSignals,
     domains: usize,
-) -> Vec<Option<f64>> {
+) -> (Vec<f64>, Vec<Option<f64>>) {
     let progress = signals.step as f64 / signals.total_steps.max(1) as f64;
     let span = (signals.sequence_length as f64 - 2.0).max(1.0);
     let normalized: Vec<Option<f64>> = (0..domains)
@@ -29,21 +30,25 @@ pub(super) fn diversity(
             Some(((mtld - 2.0) / span).clamp(0.0, 1.0))
         })
         .collect();
-    match config.diversity {
+    let each = |values: &[Option<f64>], of: &dyn Fn(f64) -> f64| -> Vec<Option<f64>> {
+        values.iter().map(|value| value.map(of)).collect()
+    };
+    let turn = |value: f64| (2.0 * progress - 1.0) * value;
+    let (raw, counted) = match config.diversity {
         Diversity::Paper => {
-            let literal: Vec<Option<f64>> = normalized
-                .iter()
-                .map(|value| value.map(|v| progress / (v + config.epsilon)))
-                .collect();
-            if config.scale_diversity {
+            let literal = each(&normalized, &|v| progress / (v + config.epsilon));
+            let counted = if config.scale_diversity {
                 standardize(config, &literal)
             } else {
-                literal
-            }
+                literal.clone()
+            };
+            (literal, counted)
         }
-        Diversity::Curriculum => standardize(config, &normalized)
-            .into_iter()
-            .map(|value| value.map(|z| (2.0 * progress - 1.0) * z))
-            .collect(),
-    }
+        Diversity::Curriculum => (
+            each(&normalized, &turn),
+            each(&standardize(config, &normalized), &turn),
+        ),
+    };
+    let raw = raw.into_iter().map(Option::unwrap_or_default).collect();
+    (raw, counted)
 }

@@ -21,10 +21,10 @@ pub(super) struct StabilityState {
 }
 
 impl StabilityState {
-    /// The reward of a step whose selected layers have these norms, the same for every domain.
-    pub(super) fn reward(&mut self, config: &RewardConfig, norms: &[f64]) -> f64 {
+    /// The reward of a step whose selected layers have these norms, before cap and scaling and as it counts; the same for every domain.
+    pub(super) fn reward(&mut self, config: &RewardConfig, norms: &[f64]) -> (f64, f64) {
         if norms.is_empty() || norms.iter().any(|norm| !norm.is_finite()) {
-            return 0.0;
+            return (0.0, 0.0);
         }
         let before = self.norms.replace(norms.to_vec());
         let change: Option<f64> = before.map(|before| {
@@ -32,10 +32,12 @@ impl StabilityState {
             pairs.map(|(now, then)| (now - then).abs()).sum()
         });
         let inverse = |change: f64| 1.0 / (change + config.epsilon);
-        match (config.scale_stability, change) {
+        let raw = inverse(change.unwrap_or(0.0));
+        let counted = match (config.scale_stability, change) {
             (true, None) => 0.0,
-            (true, Some(change)) => self.statistics.scale(config, inverse(change).ln()),
-            (false, change) => inverse(change.unwrap_or(0.0)).min(config.stability_cap),
-        }
+            (true, Some(_)) => self.statistics.scale(config, raw.ln()),
+            (false, _) => raw.min(config.stability_cap),
+        };
+        (raw, counted)
     }
 }

@@ -183,6 +183,7 @@ fn paper_diversity_is_progress_over_normalised_mtld() {
     // MTLD_norm = (22 − 2)/100 = 0.2 and (52 − 2)/100 = 0.5; t' = 0.5.
     let rewards = RewardModel::new(RewardConfig::paper(), 3).rewards(&signals(50));
     close(&rewards.diversity, &[2.5, 1.0, 0.0]);
+    close(&rewards.diversity_raw, &[2.5, 1.0, 0.0]);
     let mut step = signals(50);
     step.mtld = vec![Some(1.0), Some(5000.0), None];
     let config = RewardConfig {
@@ -203,6 +204,9 @@ fn curriculum_prefers_simple_text_first_and_complex_text_last() {
     close(&diversity(0), &[1.0, -1.0, 0.0]);
     close(&diversity(50), &[0.0, 0.0, 0.0]);
     close(&diversity(75), &[-0.5, 0.5, 0.0]);
+    // Before it is standardised: (2 t' − 1) MTLD_norm.
+    let rewards = RewardModel::new(RewardConfig::default(), 3).rewards(&signals(75));
+    close(&rewards.diversity_raw, &[0.1, 0.25, 0.0]);
 }
 
 #[test]
@@ -215,7 +219,8 @@ fn stability_is_the_capped_inverse_of_the_summed_change_of_norms() {
     close(&[model.rewards(&step).stability], &[2.0]);
     step.weight_norms = vec![10.31, 19.81];
     // 0.02 → 50, capped.
-    close(&[model.rewards(&step).stability], &[5.0]);
+    let rewards = model.rewards(&step);
+    close(&[rewards.stability, rewards.stability_raw], &[5.0, 50.0]);
 }
 
 #[test]

@@ -65,6 +65,7 @@ struct Content {
 pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
+    keep_every: u64,
 }
 
 impl Checkpoints {
@@ -73,6 +74,16 @@ impl Checkpoints {
         Self {
             folder,
             keep: keep.max(1),
+            keep_every: 0,
+        }
+    }
+
+    /// The same, where those of every `steps` steps are kept for good beside the newest; 0 for none.
+    #[must_use]
+    pub fn and_every(self, steps: u64) -> Self {
+        Self {
+            keep_every: steps,
+            ..self
         }
     }
 
@@ -81,6 +92,36 @@ impl Checkpoints {
     /// # Errors
     /// Those of `write`, and every failed file operation; the checkpoints there were stay.
     pub fn save<E: From<CheckpointError>>(
+        &self,
+        step: u64,
+        write: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        let target = self.write(step, write)?;
+        self.remove_old(step)?;
+        Ok(target)
+    }
+
+    /// The same, where none is removed for its age: what is saved may be worse than what would go. It takes the place of the one after
+    /// `instead_of` steps, if given.
+    ///
+    /// # Errors
+    /// Those of [`Self::save`].
+    pub fn save_beside<E: From<CheckpointError>>(
+        &self,
+        step: u64,
+        instead_of: Option<u64>,
+        write: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        let target = self.write(step, write)?;
+        self.remove_after(step)?;
+        for old in instead_of.into_iter().filter(|&old| old != step) {
+            remove_folder(&self.folder.join(checkpoint_name(old)))
+                .map_err(CheckpointError::from)?;
+        }
+        Ok(target)
+    }
+
+    fn write<E: From<CheckpointError>>(
         &self,
         step: u64,
         write: impl FnOnce(&Path) -> Result<(), E>,
@@ -102,7 +143,6 @@ impl Checkpoints {
             let _ = fs::remove_dir_all(&staging);
         }
         outcome?;
-        self.remove_old(step)?;
         Ok(target)
     }
 
@@ -174,7 +214,8 @@ impl Checkpoints {
 
     fn remove_old(&self, saved: u64) -> Result<(), CheckpointError> {
         self.remove_after(saved)?;
-        let steps = self.steps()?;
+        let mut steps = self.steps()?;
+        steps.retain(|step| self.keep_every == 0 || !step.is_multiple_of(self.keep_every));
         let excess = steps.len().saturating_sub(self.keep);
         for step in &steps[..excess] {
             remove_folder(&self.folder.join(format!("{PREFIX}{step:08}")))?;
@@ -322,6 +363,35 @@ mod tests {
         // A run that was resumed before them has left the later ones.
         save(&all, 25);
         assert_eq!(all.steps().unwrap(), [20, 25]);
+    }
+
+    #[test]
+    fn those_of_an_interval_are_kept_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().join("c"), 1).and_every(20);
+        for step in [10, 20, 30, 40, 50] {
+            save(&all, step);
+        }
+        assert_eq!(all.steps().unwrap(), [20, 40, 50]);
+    }
+
+    #[test]
+    fn one_that_may_be_worse_pushes_none_out_but_its_like() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Checkpoints::new(dir.path().join("c"), 2);
+        save(&all, 10);
+        save(&all, 20);
+        for (step, before) in [(23, None), (24, Some(23)), (24, Some(24))] {
+            all.save_beside::<CheckpointError>(step, before, |folder| {
+                fs::write(folder.join("model"), "bad").unwrap();
+                Ok(())
+            })
+            .unwrap();
+        }
+        assert_eq!(all.steps().unwrap(), [10, 20, 24]);
+        verify(&all.newest().unwrap().0.unwrap()).unwrap();
+        save(&all, 30);
+        assert_eq!(all.steps().unwrap(), [24, 30]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub struct RunConfig {
 }
 
 /// More than any machine has cores; libtorch starts them all at its first product.
-const MOST_THREADS: u32 = 1024;
+pub(super) const MOST_THREADS: u32 = 1024;
 
 /// `[run]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,6 +163,8 @@ pub struct CheckpointSection {
     pub interval_steps: u64,
     /// Newest checkpoints kept; older ones are removed after a newer one is whole.
     pub keep: usize,
+    /// Checkpoints whose step is a multiple of this are kept for good, beside the newest; 0 for none.
+    pub keep_every: u64,
 }
 
 impl Default for CheckpointSection {
@@ -171,6 +173,7 @@ impl Default for CheckpointSection {
         Self {
             interval_steps: 400,
             keep: 2,
+            keep_every: 0,
         }
     }
 }
@@ -287,6 +290,9 @@ impl RunConfig {
             if value == 0 {
                 return fail(key, "must be at least 1".into());
             }
+        }
+        if let GradientMode::Sketch { rank: 0, .. } = self.signals.gradients {
+            return fail("signals.gradients.rank", "must be at least 1".into());
         }
         if self.run.threads > MOST_THREADS {
             let reason = format!("{}, must be at most {MOST_THREADS}", self.run.threads);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tch::Device;
 use thiserror::Error;
 
-use super::config::{ConfigError, RunConfig};
+use super::config::{ConfigError, MOST_THREADS, RunConfig};
 use super::data_section::{BaseWeights, NamedWeights};
 use super::error::RunError;
 use super::held_out::HeldOut;
@@ -150,6 +150,13 @@ impl LoadedModel {
             section.device.clone_from(device);
         }
         section.threads = options.threads.unwrap_or(section.threads);
+        if section.threads > MOST_THREADS {
+            return Err(EvaluateError::Option {
+                option: "threads",
+                got: section.threads.to_string(),
+                want: format!("at most {MOST_THREADS}"),
+            });
+        }
         let device: Device = setup::prepare_device(&section, &Group::alone())?;
         let model = Model::load_huggingface(&trained.model, device, section.precision.kind())?;
         Ok(Self { trained, model })
@@ -400,11 +407,7 @@ fn configuration(
                 want: format!("at least the sequence length {length}"),
             });
         }
-        let most = config.evaluation.sequences_per_domain;
-        config.evaluation.sequences_per_domain = match loaded.trained.config {
-            Some(_) => most.min(tokens / length),
-            None => tokens / length,
-        };
+        config.evaluation.sequences_per_domain = tokens / length;
     }
     Ok(config)
 }

@@ -36,7 +36,8 @@ impl Opened {
         if let (Start::New, Some(path)) = (start, &used) {
             return Err(RunError::Used { path: path.clone() });
         }
-        let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep);
+        let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep)
+            .and_every(config.checkpoint.keep_every);
         let mut resumed = None;
         if used.is_some() {
             setup::check_same_run(&folder.config(), config)?;

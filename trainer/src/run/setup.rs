@@ -33,12 +33,13 @@ pub const OF_A_PROCESS: [&str; 10] = [
 ];
 
 /// Further keys that may differ between a run and its continuation.
-const OF_A_START: [&str; 5] = [
+const OF_A_START: [&str; 6] = [
     "run.max_bad_steps",
     "run.recompute",
     "run.tensorboard",
     "checkpoint.interval_steps",
     "checkpoint.keep",
+    "checkpoint.keep_every",
 ];
 
 /// Refuses to go on where every checkpoint is damaged.

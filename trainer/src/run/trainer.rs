@@ -33,7 +33,7 @@ use crate::distributed::{Group, Shares};
 use crate::model::Model;
 use crate::optimizer::{AdamW, Parameter, Schedule};
 use crate::reward::RewardModel;
-use crate::scheduler::Policy;
+use crate::scheduler::{Policy, Troubles};
 use crate::signals::{Observation, Rewards, StepSignals};
 
 /// How a run begins.
@@ -84,6 +84,7 @@ pub struct Trainer {
     /// Where the precision needs one.
     loss_scale: Option<LossScale>,
     place: Place,
+    troubles: Troubles,
     /// The newest checkpoint of this run, by its steps.
     saved: Option<(u64, PathBuf)>,
 }
@@ -286,6 +287,9 @@ impl Trainer {
             signals,
         };
         let decision = policy.next(&observation)?;
+        if let Some(trouble) = self.troubles.look(step, &decision) {
+            hds::note!("warning: {trouble}");
+        }
         let (domains, readable) = (&self.domains, &self.readable);
         let mixture = setup::mixture(decision.weights, domains, readable, policy.name(), step)?;
         Ok(Some(Decided {
@@ -391,21 +395,30 @@ impl Trainer {
             weight_change_norms: self.watch.norms.changes().to_vec(),
             loss_scale: self.loss_scale.clone(),
         };
-        let path = ledger
-            .checkpoints
-            .save::<RunError>(self.place.step, |checkpoint| {
-                // First what the other ranks wait for.
-                let path = checkpoint.join("optimizer.safetensors");
-                optimizer_file::write(Some(&path), optimizer, shares, group)?;
-                setup::create_folder(&checkpoint.join("model"))?;
-                self.model.save_huggingface(&checkpoint.join("model"))?;
-                setup::create_folder(&checkpoint.join("policy"))?;
-                if let Some(policy) = &mut self.policy {
-                    policy.save(&checkpoint.join("policy"))?;
-                }
-                hds::durable::write_json(&RunState::path(checkpoint), &state)?;
-                Ok(())
-            })?;
+        let (step, bad_steps) = (self.place.step, self.place.bad_steps);
+        // What was saved since the last good step.
+        let like_it = self.saved.as_ref().map(|(step, _)| *step);
+        let like_it = like_it.filter(|saved| saved + bad_steps > step);
+        let write = |checkpoint: &Path| {
+            // First what the other ranks wait for.
+            let path = checkpoint.join("optimizer.safetensors");
+            optimizer_file::write(Some(&path), optimizer, shares, group)?;
+            setup::create_folder(&checkpoint.join("model"))?;
+            self.model.save_huggingface(&checkpoint.join("model"))?;
+            setup::create_folder(&checkpoint.join("policy"))?;
+            if let Some(policy) = &mut self.policy {
+                policy.save(&checkpoint.join("policy"))?;
+            }
+            hds::durable::write_json(&RunState::path(checkpoint), &state)?;
+            Ok(())
+        };
+        let path = if bad_steps > 0 {
+            ledger
+                .checkpoints
+                .save_beside::<RunError>(step, like_it, write)?
+        } else {
+            ledger.checkpoints.save::<RunError>(step, write)?
+        };
         self.saved = Some((self.place.step, path.clone()));
         Ok(path)
     }

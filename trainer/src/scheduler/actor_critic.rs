@@ -67,6 +67,12 @@ impl<U: Default> Progress<U> {
         }
     }
 
+    /// The same, with what the policy is relative to.
+    pub(super) fn relative_to(mut self, prior: Option<Prior>) -> Self {
+        self.prior = prior;
+        self
+    }
+
     /// Takes down what a step's learning showed.
     pub(super) fn add(&mut self, step: StepReport<U>) {
         self.updates += step.updates;

@@ -123,7 +123,8 @@ impl FixedPolicy {
             FixedMixture::Given => named("scheduler.fixed.weights", &config.weights)?,
             FixedMixture::File => {
                 let path = config.file.as_deref().unwrap_or(Path::new(""));
-                let bytes = std::fs::read(path).map_err(|e| saved::file_error(path, e))?;
+                let bytes = hds::durable::read_regular(path, MOST_BYTES)
+                    .map_err(|e| saved::file_error(path, e))?;
                 let by_name =
                     serde_json::from_slice(&bytes).map_err(|e| saved::file_error(path, e))?;
                 named("scheduler.fixed.file", &by_name)?
@@ -134,6 +135,9 @@ impl FixedPolicy {
         })
     }
 }
+
+/// Longest file of weights.
+const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

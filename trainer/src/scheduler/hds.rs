@@ -95,6 +95,7 @@ pub(super) fn actor_parameters(
 impl HdsPolicy {
     pub(super) fn new(config: &HdsConfig, run: &RunFacts<'_>) -> Self {
         let learning = Learning::new(config, run);
+        let prior = (config.prior_strength > 0.0).then(|| Prior::new(run.domains.len()));
         Self {
             warm_up_steps: (config.warm_up_fraction * run.total_steps as f64).floor() as u64,
             base_weights: run.base_weights.clone(),
@@ -102,10 +103,7 @@ impl HdsPolicy {
             seed: run.seed,
             parameters: learning.agent.parameters(),
             learning: Aside::new(learning),
-            progress: Progress {
-                prior: (config.prior_strength > 0.0).then(|| Prior::new(run.domains.len())),
-                ..Progress::new(&run.base_weights)
-            },
+            progress: Progress::new(&run.base_weights).relative_to(prior),
             config: config.clone(),
         }
     }
@@ -275,12 +273,12 @@ impl Policy for HdsPolicy {
             ("critics", &mut agent.critic_optimizer),
             ("temperature", &mut agent.temperature_optimizer),
         ];
-        let progress: Progress<_> =
+        let mut progress: Progress<_> =
             restored.into_parts(folder, optimizers, &mut learning.replay)?;
         progress.check(folder, self.base_weights.len(), self.layers)?;
         // A checkpoint of before there was one.
-        let prior = progress.prior.or_else(|| self.progress.prior.take());
-        self.progress = Progress { prior, ..progress };
+        let prior = progress.prior.take().or_else(|| self.progress.prior.take());
+        self.progress = progress.relative_to(prior);
         Ok(())
     }
 

@@ -12,6 +12,8 @@ use super::error::PolicyError;
 
 /// Version of the file's outer form.
 const VERSION: u32 = 1;
+/// Longest state of a policy; what is large is kept in files of tensors.
+const MOST_BYTES: u64 = 1 << 30;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,7 +61,7 @@ pub(super) fn read<T: DeserializeOwned>(
     policy: &'static str,
 ) -> Result<T, PolicyError> {
     let path = path_in(folder);
-    let bytes = std::fs::read(&path).map_err(|e| file_error(&path, e))?;
+    let bytes = hds::durable::read_regular(&path, MOST_BYTES).map_err(|e| file_error(&path, e))?;
     let value: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|e| file_error(&path, e))?;
     let saved: Saved<serde_json::Value> =

@@ -46,7 +46,9 @@ pub(crate) fn observation(k: usize, step: u64, weights: &[f64]) -> Observation {
         rewards: Rewards {
             alignment_raw: vec![0.0; k],
             alignment: vec![0.0; k],
+            diversity_raw: vec![0.0; k],
             diversity: vec![0.0; k],
+            stability_raw: 0.0,
             stability: 0.0,
             total: vec![0.0; k],
         },

@@ -35,7 +35,7 @@ pub enum TensorFileError {
     File(#[from] FileError),
     /// The file ends before its header does, or the header is too long.
     #[error(
-        "{path}: header length is {got} bytes, must be between 2 and {limit}; the file is damaged or is not safetensors"
+        "{path}: header length is {got} bytes, a file of this length has between 2 and {limit}; the file is damaged or is not safetensors"
     )]
     HeaderLength {
         /// The file.

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hds::durable::FileError;
+use hds::durable::{FileError, open_regular};
 use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
@@ -38,7 +38,7 @@ impl TensorFile {
     /// A file that cannot be read, or any field that does not fit the file; the error names both.
     pub fn open(path: &Path) -> Result<Self, TensorFileError> {
         let fail = |action| move |source| FileError::new(action, path, source);
-        let mut file = File::open(path).map_err(fail("open"))?;
+        let mut file = open_regular(path).map_err(fail("open"))?;
         let length = file.metadata().map_err(fail("read the length of"))?.len();
         let limit = length.saturating_sub(8).min(MAX_HEADER_BYTES);
         let mut prefix = [0u8; 8];

@@ -139,6 +139,9 @@ pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
         device: arguments.device.clone(),
         threads: arguments.threads,
     };
+    if let Some(samples) = &arguments.samples {
+        check_writable(samples, arguments.mmlu.as_deref())?;
+    }
     // Questions are read first: a wrong folder should not wait for a large model.
     let questions = arguments.mmlu.as_deref().map(Questions::read).transpose()?;
     let loaded = LoadedModel::open(&arguments.model, &options)?;
@@ -162,6 +165,26 @@ pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
     };
     hds::message::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses what could not be written, or would replace a question, before hours of scoring.
+fn check_writable(samples: &Path, questions: Option<&Path>) -> Result<()> {
+    let shown = samples.display();
+    if samples.metadata().is_ok_and(|there| !there.is_file()) {
+        bail!("--samples {shown}: it is no regular file");
+    }
+    let folder = match samples.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder
+        .canonicalize()
+        .with_context(|| format!("--samples {shown}: its folder"))?;
+    let questions = questions.and_then(|questions| questions.canonicalize().ok());
+    if questions.is_some_and(|questions| folder.starts_with(questions)) {
+        bail!("--samples {shown}: it would lie among the questions");
+    }
+    Ok(())
 }
 
 fn ask(

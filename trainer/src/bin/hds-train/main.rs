@@ -100,8 +100,8 @@ struct ReportArguments {
 /// Exit status: 0 where all runs are finished, 1 where one failed, 75 where some are left to run.
 ///
 /// Examples:
-///   hds-train compare --config trainer/recipes/compare.toml --out runs/comparison
-///   hds-train compare --config trainer/recipes/compare.toml --out runs/comparison --no-runs
+///   hds-train compare --config trainer/recipes/compare-minipile.toml --out runs/comparison
+///   hds-train compare --config trainer/recipes/compare-minipile.toml --out runs/comparison --no-runs
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 struct CompareArguments {

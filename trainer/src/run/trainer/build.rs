@@ -24,6 +24,7 @@ use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
 use crate::optimizer::AdamW;
 use crate::reward::RewardModel;
+use crate::scheduler::Troubles;
 
 impl Trainer {
     /// Opens the index, builds or restores every part, and starts or continues the logs. Every rank of the group calls
@@ -84,6 +85,20 @@ impl Trainer {
         let base = setup::base_weights(&config, &index)?;
         let target = config.data.target.resolve(&domains, &base)?;
 
+        let loader_config = LoaderConfig {
+            sequence_length: config.data.sequence_length,
+            batch_size: config.data.batch_size,
+            seed: config.run.seed,
+            minimum_per_domain: config.data.minimum_per_domain,
+            rank: group.rank(),
+            world_size: group.world(),
+            ..LoaderConfig::default()
+        };
+        if let Some(saved) = saved {
+            // First of all: of another index, nothing else fits either, and says so less clearly.
+            saved.loader.check(&index, &loader_config)?;
+        }
+
         let model = setup::model(&config, &index, device, resumed.as_deref())?;
         let parameters = model.parameters();
         let shares = Shares::new(&parameters, &group);
@@ -138,15 +153,6 @@ impl Trainer {
             version,
             mixture: setup::mixture(raw, &domains, &readable, policy.name(), step)?,
         });
-        let loader_config = LoaderConfig {
-            sequence_length: config.data.sequence_length,
-            batch_size: config.data.batch_size,
-            seed: config.run.seed,
-            minimum_per_domain: config.data.minimum_per_domain,
-            rank: group.rank(),
-            world_size: group.world(),
-            ..LoaderConfig::default()
-        };
         let loader = match saved {
             Some(s) => Loader::resume(index.clone(), live.clone(), loader_config, &s.loader)?,
             None => Loader::new(index.clone(), live.clone(), loader_config)?,
@@ -194,6 +200,7 @@ impl Trainer {
             reward,
             policy: group.leads().then_some(policy),
             held_out,
+            troubles: Troubles::default(),
             saved: resumed.map(|path| (place.step, path)),
             place,
             group,

@@ -69,6 +69,7 @@ pub(super) struct Draw {
 
 impl LogisticNormal {
     /// Draws with given standard normal noise [B, K].
+    #[cfg(test)]
     pub(super) fn draw(&self, noise_bk: &Tensor, floor: Floor) -> Draw {
         self.draw_around(None, noise_bk, floor)
     }
