@@ -3,7 +3,8 @@
 //! In: the shared data folder (`HDS_SHARED`). Out: tables in Markdown on stdout. Each figure is the best of three runs (of six, for
 //! builds), all in one go, so their ratios hold on any machine; where the system tells (Linux), stages are measured in processor time, so that they hold on
 //! a busy one too, and builds in both. Run with `cargo bench -p hds-indexer --bench build`; words behind `--` choose the parts
-//! (`stages build memory peers`). `HDS_PEERS_PYTHON` names a Python with `tokenizers` and `zstandard` for `peers.py`.
+//! (`stages build memory peers`). `HDS_PEERS_PYTHON` names a Python with `tokenizers` and `zstandard`
+//! for `peers.py`, `HDS_DOLMA` the program `dolma`.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

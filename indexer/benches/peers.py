@@ -1,12 +1,15 @@
 """Peers of `hds-index build` in Python, for the bench `build`: prints rows of its Markdown table.
 
 In: a tokenizer.json and the minipile's folder. Out: MB of text per second of processor time, one thread, on every tenth document: of
-Hugging Face's `tokenizers` alone (needs `zstandard` beside it), and of datatrove from `.jsonl.zst` to token files, where it is installed.
+Hugging Face's `tokenizers` alone (needs `zstandard` beside it), of datatrove from `.jsonl.zst` to token files, where it is installed, and of
+`dolma tokens` from `.jsonl.gz`, where `HDS_DOLMA` names the program; the start of a program, measured on one document, is taken off.
 """
 
+import gzip
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,6 +68,27 @@ def datatrove(tokenizer, sample):
         return on_processor() - start
 
 
+def dolma(tokenizer, texts):
+    """Processor seconds of `dolma tokens` with one process, beyond those of its start; None without it."""
+    program = os.environ.get("HDS_DOLMA")
+    if program is None:
+        return None
+    seconds = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, some in (("one", texts[:1]), ("all", texts)):
+            source = Path(scratch) / f"{name}.jsonl.gz"
+            with gzip.open(source, "wt", compresslevel=1) as file:
+                for number, text in enumerate(some):
+                    file.write(json.dumps({"id": str(number), "text": text, "source": "minipile"}) + "\n")
+            command = [program, "tokens", "--documents", source, "--destination", Path(scratch) / f"{name}-out"]
+            command += ["--tokenizer.name_or_path", tokenizer, "--tokenizer.eos_token_id", "0"]
+            command += ["--processes", "1", "--dtype", "uint16"]
+            start = on_processor()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            seconds.append(on_processor() - start)
+    return seconds[1] - seconds[0]
+
+
 def main():
     path, folder = Path(sys.argv[1]), Path(sys.argv[2])
     sample = list(lines(folder))[::10]
@@ -77,6 +101,11 @@ def main():
         print("| datatrove: not installed | |")
     else:
         print(f"| datatrove, .jsonl.zst to tokens, every tenth document | {megabytes / seconds:.1f} |")
+    seconds = dolma(path, texts)
+    if seconds is None:
+        print("| dolma tokens: HDS_DOLMA names no program | |")
+    else:
+        print(f"| dolma tokens, .jsonl.gz to tokens, every tenth document | {megabytes / seconds:.1f} |")
 
 
 main()

@@ -2,7 +2,7 @@
 //! L = 1024, B = 32.
 //!
 //! Criterion gives each side's throughput in tokens; the last lines compare the two batch by batch, in
-//! turn, and print the ratio of the medians and the tail.
+//! turn, and print the ratio of the medians and the tail, beside that of as much arithmetic, which touches no memory.
 
 #![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
@@ -140,7 +140,8 @@ fn in_turns(name: &str, loader: &mut Loader, live: &LiveWeights, plain: &mut Pla
         .collect();
     drop(twin);
     let mut batch = loader.next_batch().expect("a good index");
-    let (mut ours, mut theirs) = (vec![], vec![]);
+    let (mut ours, mut theirs, mut nothing) = (vec![], vec![], vec![]);
+    let turns = turns_of(Duration::from_micros(16));
     for round in 0..rounds {
         let start = Instant::now();
         loader.next_batch_into(&mut batch).expect("a good index");
@@ -148,11 +149,33 @@ fn in_turns(name: &str, loader: &mut Loader, live: &LiveWeights, plain: &mut Pla
         let start = Instant::now();
         plain.copy(&at[(round + rounds / 2) % rounds]);
         theirs.push(start.elapsed());
+        let start = Instant::now();
+        black_box(spin(turns));
+        nothing.push(start.elapsed());
     }
     println!("{name}:");
     let ours = summary("next_batch_into", ours);
     let theirs = summary("plain copy", theirs);
     println!("  ratio            {:.2} of the plain copy", theirs / ours);
+    summary("arithmetic alone", nothing);
+}
+
+/// Arithmetic in registers: what of the tail is the machine's own.
+fn spin(turns: u64) -> u64 {
+    (0..turns).fold(1, |x: u64, i| {
+        black_box(x.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ i)
+    })
+}
+
+/// How often [`spin`] turns in such a time.
+fn turns_of(time: Duration) -> u64 {
+    let best = (0..100).map(|_| {
+        let start = Instant::now();
+        black_box(spin(10_000));
+        start.elapsed()
+    });
+    let best = best.min().unwrap_or(time).as_secs_f64();
+    (10_000.0 * time.as_secs_f64() / best) as u64
 }
 
 /// Prints the median and the tail; returns the median in seconds.
