@@ -271,7 +271,7 @@ impl Engine {
     }
 
     /// A piece of the cache or else of the server. Where the disk has less room than the limit says, old pieces make
-    /// way; where somebody removes the cache meanwhile, it begins anew.
+    /// way, or those being written are waited for; where somebody removes the cache meanwhile, it begins anew.
     fn open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, Trouble> {
         let mut tries = 0;
         loop {
@@ -280,15 +280,13 @@ impl Engine {
                 return outcome;
             };
             tries += 1;
-            let is_worth_it = match error {
-                IndexError::Cache { source, .. } if tries <= CACHE_TRIES => {
-                    source.kind() == ErrorKind::NotFound
-                        || (is_full(source.kind()) && self.make_way()?)
-                }
-                _ => false,
-            };
-            if !is_worth_it {
-                return outcome;
+            match error {
+                IndexError::Cache { source, .. } if tries <= CACHE_TRIES => match source.kind() {
+                    ErrorKind::NotFound => {}
+                    kind if is_full(kind) => self.make_way_or_wait()?,
+                    _ => return outcome,
+                },
+                _ => return outcome,
             }
         }
     }
@@ -299,6 +297,14 @@ impl Engine {
         // What is open keeps its room though it is removed.
         self.open.clear();
         self.cache.shrink()
+    }
+
+    /// Removes old pieces from a full disk, or else waits a moment: pieces that are being written can make way soon.
+    fn make_way_or_wait(&self) -> Result<(), IndexError> {
+        if !self.make_way()? {
+            std::thread::sleep(ROOM_PAUSE);
+        }
+        Ok(())
     }
 
     fn try_open_or_fetch(&self, state: &FileState, number: u64) -> Result<Piece, Trouble> {
