@@ -17,6 +17,8 @@ mod scan;
 mod types;
 mod words;
 
+use multiversion::multiversion;
+
 pub use mtld::{mtld_of_ids, mtld_of_tokens};
 
 /// What [`LexicalMeter::measure`] finds in one document.
@@ -52,9 +54,15 @@ impl LexicalMeter {
     /// assert_eq!(found.words, 8);
     /// ```
     pub fn measure(&mut self, text: &str) -> Lexical {
-        self.types.start(text.len());
-        let types = &mut self.types;
-        scan::scan(text, &mut self.batch, |keys| types.read(keys));
-        self.types.finish()
+        measure(self, text)
     }
+}
+
+/// [`LexicalMeter::measure`], compiled for the bit instructions of newer processors too, of which the search and the table are full.
+#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+fn measure(meter: &mut LexicalMeter, text: &str) -> Lexical {
+    meter.types.start(text.len());
+    let types = &mut meter.types;
+    scan::scan(text, &mut meter.batch, |keys| types.read(keys));
+    meter.types.finish()
 }

@@ -19,6 +19,7 @@ const BLOCK_AND_KEY: usize = BLOCK + 16;
 const LONGEST_TAIL: usize = 2 * BLOCK - 1;
 
 /// Passes the keys of all words on, in order, some at a time.
+#[inline(always)] // into each version of who calls it, as what follows
 pub(super) fn scan(text: &str, batch: &mut Batch, read: impl FnMut(&[WordKey])) {
     batch.clear();
     let mut scan = Scan { text, batch, read };

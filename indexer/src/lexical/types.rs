@@ -100,6 +100,7 @@ impl Types {
     }
 
     /// Reads the next words of the document.
+    #[inline(always)]
     pub(super) fn read(&mut self, keys: &[WordKey]) {
         while self.types as usize + keys.len() > (1 << self.bits) / 2 {
             self.grow();
@@ -136,6 +137,7 @@ impl Types {
     }
 
     /// Ends the document.
+    #[inline(always)]
     pub(super) fn finish(&mut self) -> Lexical {
         self.seen_backward.clear();
         self.seen_backward.resize(self.types as usize, 0);
