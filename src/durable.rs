@@ -112,6 +112,49 @@ pub fn publish_folder(staging: &Path, target: &Path) -> Result<(), FileError> {
     sync_parent(target)
 }
 
+/// Gives a finished folder its final name, in place of the folder that has it: at every moment one of both is there whole, where the
+/// file system can exchange two names (on Linux all usual ones can). What was there is removed.
+///
+/// # Errors
+/// If a step fails; the staging folder then stays where it is.
+pub fn replace_folder(staging: &Path, target: &Path) -> Result<(), FileError> {
+    if target.symlink_metadata().is_err() {
+        return publish_folder(staging, target);
+    }
+    sync_folder(staging)?;
+    let old = match exchange(staging, target) {
+        Ok(()) => staging,
+        Err(_) => {
+            // A moment without either, which whoever is killed in it leaves.
+            remove_whole(target)?;
+            fs::rename(staging, target).map_err(|e| FileError::new("rename to", target, e))?;
+            return sync_parent(target);
+        }
+    };
+    sync_parent(target)?;
+    remove_whole(old)
+}
+
+fn remove_whole(folder: &Path) -> Result<(), FileError> {
+    let is_folder = folder.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let removed = match is_folder {
+        true => fs::remove_dir_all(folder),
+        false => fs::remove_file(folder),
+    };
+    removed.map_err(|e| FileError::new("remove", folder, e))
+}
+
+#[cfg(target_os = "linux")]
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(io::Error::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
 /// Makes the entries of a folder durable.
 ///
 /// # Errors
@@ -196,5 +239,35 @@ mod tests {
         fs::remove_dir(&b).unwrap();
         publish_folder(&a, &b).unwrap();
         assert!(b.is_dir() && !a.exists());
+    }
+
+    #[test]
+    fn a_folder_takes_the_place_of_another_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (staging, target) = (dir.path().join(".new"), dir.path().join("there"));
+        for content in ["one", "two"] {
+            fs::create_dir(&staging).unwrap();
+            fs::write(staging.join("file"), content).unwrap();
+            replace_folder(&staging, &target).unwrap();
+            assert_eq!(fs::read_to_string(target.join("file")).unwrap(), content);
+            assert!(!staging.exists());
+        }
+        // Also of a file.
+        fs::remove_dir_all(&target).unwrap();
+        fs::write(&target, "").unwrap();
+        fs::create_dir(&staging).unwrap();
+        replace_folder(&staging, &target).unwrap();
+        assert!(target.is_dir() && !staging.exists());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn names_are_exchanged_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        fs::create_dir(&one).unwrap();
+        fs::write(&other, "").unwrap();
+        exchange(&one, &other).unwrap();
+        assert!(one.is_file() && other.is_dir());
     }
 }

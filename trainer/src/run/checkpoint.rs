@@ -18,6 +18,7 @@ use thiserror::Error;
 pub(super) const CONTENTS_FILE: &str = "contents.json";
 const FORMAT_VERSION: u32 = 1;
 const PREFIX: &str = "step-";
+const PARTIAL: &str = ".partial";
 
 /// Why a checkpoint cannot be written or used.
 #[derive(Debug, Error)]
@@ -127,15 +128,13 @@ impl Checkpoints {
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         let name = checkpoint_name(step);
-        let staging = self.folder.join(format!(".{name}.partial"));
+        let staging = self.folder.join(format!(".{name}{PARTIAL}"));
         let target = self.folder.join(name);
         fresh_folder(&staging).map_err(CheckpointError::from)?;
         let outcome = write(&staging).and_then(|()| {
             seal(&staging)?;
-            if target.exists() {
-                remove_folder(&target).map_err(CheckpointError::from)?;
-            }
-            durable::publish_folder(&staging, &target).map_err(CheckpointError::from)?;
+            // One of the same step stays until this one is there.
+            durable::replace_folder(&staging, &target).map_err(CheckpointError::from)?;
             Ok(())
         });
         if outcome.is_err() {
@@ -212,8 +211,27 @@ impl Checkpoints {
         Ok(())
     }
 
+    /// Removes what killed processes left half written: nobody else writes here.
+    fn remove_unfinished(&self) -> Result<(), CheckpointError> {
+        let failed = |e| FileError::new("read", &self.folder, e);
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let step = name.to_str().and_then(|n| {
+                n.strip_prefix('.')?
+                    .strip_prefix(PREFIX)?
+                    .strip_suffix(PARTIAL)
+            });
+            if step.is_some_and(|step| step.parse::<u64>().is_ok()) {
+                remove_folder(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     fn remove_old(&self, saved: u64) -> Result<(), CheckpointError> {
         self.remove_after(saved)?;
+        self.remove_unfinished()?;
         let mut steps = self.steps()?;
         steps.retain(|step| self.keep_every == 0 || !step.is_multiple_of(self.keep_every));
         let excess = steps.len().saturating_sub(self.keep);
