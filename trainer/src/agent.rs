@@ -12,6 +12,7 @@
 mod connection;
 mod error;
 mod lines;
+mod parts;
 pub mod protocol;
 mod registry;
 mod server;

@@ -6,6 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::SessionError;
@@ -24,6 +25,9 @@ const OPEN_BYTES: usize = 4 << 20;
 /// Time for a client to show its token: those that have it are not to wait for the places of those that do not.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a client may take to read a reply, and how long once the agent is to end.
+const WRITE_LIMITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
+
 /// What a connection needs of its server.
 pub(super) struct Context {
     pub sessions: Sessions,
@@ -32,6 +36,8 @@ pub(super) struct Context {
     pub stop: Interrupt,
     /// Time from the first look at a connection until its run must be open.
     pub open_within: Duration,
+    /// Runs that could not be saved when their session ended because the agent does.
+    pub unsaved: AtomicUsize,
 }
 
 /// Serves a client until it ends, is refused, or the server stops; saves its run if it is open.
@@ -50,7 +56,12 @@ pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) ->
         let (run, step) = (session.run().to_owned(), session.steps());
         match session.save_at_end() {
             Ok(()) => hds::note!("run {run}: session ended at step {step}"),
-            Err(error) => hds::note!("run {run}: session ended at step {step}, not saved: {error}"),
+            Err(error) => {
+                if context.stop.is_asked() {
+                    context.unsaved.fetch_add(1, Ordering::Relaxed);
+                }
+                hds::note!("run {run}: session ended at step {step}, not saved: {error}");
+            }
         }
     }
     outcome
@@ -99,7 +110,32 @@ impl<W: Write> Connection<'_, W> {
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
         let mut line = serde_json::to_vec(reply)?;
         line.push(b'\n');
-        self.writer.write_all(&line)?;
+        let (begin, mut sent) = (Instant::now(), 0);
+        while sent < line.len() {
+            match self.writer.write(&line[sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => sent += bytes,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A time limit of the socket, at which to look whether to go on.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    let (usual, ending) = WRITE_LIMITS;
+                    let limit = if self.context.stop.is_asked() {
+                        ending
+                    } else {
+                        usual
+                    };
+                    if begin.elapsed() > limit {
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
         self.writer.flush()
     }
 

@@ -7,14 +7,15 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hds::durable::FileError;
+use hds::durable::{self, FileError};
 use thiserror::Error;
 
 use super::connection::{self, Context, refusal};
@@ -23,12 +24,12 @@ use crate::run::Interrupt;
 
 /// How often a thread that waits looks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a client may take to read a reply.
-const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How long a client may take to open a run.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 /// Shortest token.
 const TOKEN_BYTES: usize = 16;
+/// Longest file of a token; a client's first line has no room for more.
+const MOST_TOKEN_BYTES: u64 = 2048;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +86,12 @@ pub enum AgentError {
         /// Its length, white space around it left out.
         got: usize,
     },
+    /// A token that no client can send.
+    #[error("the token in {path} is not one line of UTF-8, as clients send it")]
+    TokenText {
+        /// The token's file.
+        path: PathBuf,
+    },
     /// The system refuses to listen.
     #[error("cannot listen on {place}: {source}")]
     Listen {
@@ -132,22 +139,24 @@ impl Server {
     /// Where it listens, as a client is told: `unix:PATH` or `tcp:ADDRESS:PORT`.
     pub fn place(&self) -> String {
         match &self.listener {
-            Listener::Unix(_, path) => format!("unix:{}", path.display()),
+            Listener::Unix(_, path, _) => format!("unix:{}", path.display()),
             Listener::Tcp(_, address) => format!("tcp:{address}"),
         }
     }
 
-    /// Serves until `stop` asks to end; then saves every open run and waits for its thread.
+    /// Serves until `stop` asks to end; then saves every open run and waits for its thread. Gives the number of runs that
+    /// could not be saved then.
     ///
     /// # Errors
     /// If the listening socket fails.
-    pub fn serve(&self, stop: &Interrupt) -> io::Result<()> {
+    pub fn serve(&self, stop: &Interrupt) -> io::Result<usize> {
         self.listener.set_nonblocking()?;
         let context = Arc::new(Context {
             sessions: self.sessions.clone(),
             token: self.token,
             stop: stop.clone(),
             open_within: OPEN_LIMIT,
+            unsaved: AtomicUsize::new(0),
         });
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         while !stop.is_asked() {
@@ -180,13 +189,19 @@ impl Server {
             // A thread that panicked outside a run has told so on standard error.
             let _ = thread.join();
         }
-        Ok(())
+        Ok(context.unsaved.load(Ordering::Relaxed))
     }
 }
 
 fn read_token(path: &std::path::Path) -> Result<blake3::Hash, AgentError> {
-    let text = fs::read(path).map_err(|e| FileError::new("read", path, e))?;
+    let text = durable::read_regular(path, MOST_TOKEN_BYTES)
+        .map_err(|e| FileError::new("read", path, e))?;
     let token = text.trim_ascii();
+    if std::str::from_utf8(token).is_err() || token.iter().any(u8::is_ascii_control) {
+        return Err(AgentError::TokenText {
+            path: path.to_owned(),
+        });
+    }
     if token.len() < TOKEN_BYTES {
         return Err(AgentError::Token {
             path: path.to_owned(),
@@ -200,7 +215,7 @@ type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 #[derive(Debug)]
 enum Listener {
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, PathBuf, Option<Identity>),
     Tcp(TcpListener, SocketAddr),
 }
 
@@ -223,7 +238,8 @@ impl Listener {
             }
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        Ok(Self::Unix(listener, path))
+        let ours = identity(&path);
+        Ok(Self::Unix(listener, path, ours))
     }
 
     fn tcp(address: SocketAddr) -> Result<Self, AgentError> {
@@ -245,18 +261,18 @@ impl Listener {
 
     fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Self::Unix(listener, _) => listener.set_nonblocking(true),
+            Self::Unix(listener, ..) => listener.set_nonblocking(true),
             Self::Tcp(listener, _) => listener.set_nonblocking(true),
         }
     }
 
     fn accept(&self) -> io::Result<Ends> {
         match self {
-            Self::Unix(listener, _) => {
+            Self::Unix(listener, ..) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(Some(LOOK))?;
-                stream.set_write_timeout(Some(WRITE_LIMIT))?;
+                stream.set_write_timeout(Some(LOOK))?;
                 Ok((Box::new(stream.try_clone()?), Box::new(stream)))
             }
             Self::Tcp(listener, _) => {
@@ -264,17 +280,28 @@ impl Listener {
                 stream.set_nonblocking(false)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(LOOK))?;
-                stream.set_write_timeout(Some(WRITE_LIMIT))?;
+                stream.set_write_timeout(Some(LOOK))?;
                 Ok((Box::new(stream.try_clone()?), Box::new(stream)))
             }
         }
     }
 }
 
+/// Device and inode of a socket's file.
+type Identity = (u64, u64);
+
+fn identity(path: &std::path::Path) -> Option<Identity> {
+    let found = path.symlink_metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // Left behind it is replaced by the next agent.
+        // Left behind it is replaced by the next agent; another agent's in its place is not ours to remove.
+        if let Self::Unix(_, path, ours) = self
+            && ours.is_some()
+            && identity(path) == *ours
+        {
             let _ = fs::remove_file(path);
         }
     }

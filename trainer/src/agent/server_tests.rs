@@ -27,7 +27,9 @@ impl Running {
         .unwrap();
         let stop = Interrupt::default();
         let (place, asked) = (server.place(), stop.clone());
-        let thread = thread::spawn(move || server.serve(&asked).unwrap());
+        let thread = thread::spawn(move || {
+            server.serve(&asked).unwrap();
+        });
         Self {
             dir,
             stop,
@@ -256,4 +258,89 @@ fn a_dead_agents_socket_is_replaced_a_living_ones_and_a_file_are_not() {
     fs::write(&path, "mine").unwrap();
     assert!(matches!(bind(), Err(AgentError::NoSocket { .. })));
     assert_eq!(fs::read(&path).unwrap(), b"mine");
+}
+
+#[test]
+fn a_socket_that_another_agent_took_over_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let bind = |state: &str| {
+        Server::bind(&ServerConfig {
+            listen: Listen::Socket(path.clone()),
+            state: dir.path().join(state),
+            connections: 1,
+        })
+        .unwrap()
+    };
+    let first = bind("a");
+    fs::remove_file(&path).unwrap();
+    let second = bind("b");
+    drop(first);
+    UnixStream::connect(&path).unwrap();
+    drop(second);
+    assert!(!path.exists());
+}
+
+#[test]
+fn tokens_that_no_client_can_send_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    for (token, why) in [
+        (&[0xff; 32][..], "not one line of UTF-8"),
+        (
+            b"0123456789abcdef\n0123456789abcdef",
+            "not one line of UTF-8",
+        ),
+        (&[b'a'; 1 << 16], "longer than"),
+        (b"short", "at least 16"),
+    ] {
+        fs::write(&file, token).unwrap();
+        let error = read_token(&file).unwrap_err();
+        let text = hds::message::with_causes(&error);
+        assert!(text.contains(why), "{text}");
+    }
+    let error = read_token(Path::new("/dev/zero")).unwrap_err();
+    assert!(!hds::message::with_causes(&error).is_empty());
+}
+
+/// A session that ends while its agent does and cannot be saved is counted, and one client that reads nothing holds up no other.
+#[test]
+fn runs_that_cannot_be_saved_at_the_end_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let server = Server::bind(&ServerConfig {
+        listen: Listen::Socket(path.clone()),
+        state: dir.path().join("state"),
+        connections: 4,
+    })
+    .unwrap();
+    let stop = Interrupt::default();
+    let asked = stop.clone();
+    let thread = thread::spawn(move || server.serve(&asked).unwrap());
+    let connect = || {
+        let stream = UnixStream::connect(&path).unwrap();
+        Client {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            writer: stream,
+        }
+    };
+    let (mut one, mut deaf) = (connect(), connect());
+    for (client, run) in [(&mut one, "one"), (&mut deaf, "deaf")] {
+        client.open(run, Start::New);
+        client.step(0);
+    }
+    // A file where the folder of the last checkpoint would be.
+    fs::write(dir.path().join("state/one/ended"), "").unwrap();
+    // Answers that nobody reads, until the socket takes no more.
+    deaf.writer.set_write_timeout(Some(LOOK)).unwrap();
+    while deaf.writer.write_all(b"{\"type\":\"save\"}\n").is_ok() {}
+    let begin = std::time::Instant::now();
+    stop.ask();
+    assert_eq!(thread.join().unwrap(), 1);
+    assert!(
+        begin.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begin.elapsed()
+    );
+    drop((one, deaf));
 }

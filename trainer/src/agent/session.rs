@@ -4,9 +4,8 @@
 //! Always holds: a request that is refused changes nothing; a step sent again gets the same answer; a
 //! run is open once at most, in this process and in any other on the same state folder.
 //!
-//! Checkpoints that the client asks for or that come by interval are kept apart from the one written
-//! when a session ends unasked, so that the latter never pushes out what a client's own checkpoint
-//! belongs to.
+//! Checkpoints that the client asks for, those that come by interval and the one written when a session ends unasked are kept
+//! apart, so that none of the latter pushes out what a client's own checkpoint belongs to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,20 +15,19 @@ use hds::{DomainSet, Mixture};
 use serde::{Deserialize, Serialize};
 
 use super::error::{SessionError, invalid};
+use super::parts::{Parts, make};
 use super::protocol::{Facts, Open, PROTOCOL, Reply, Start, Step};
 use super::registry::{Sessions, Taken};
 use super::signals;
 use crate::reward::RewardModel;
 use crate::run::Checkpoints;
-use crate::scheduler::{Policy, PolicyName, RunFacts, Troubles, build, size_warning};
+use crate::scheduler::{Policy, Troubles};
 use crate::signals::Observation;
 
 const STATE_FILE: &str = "agent.json";
 const STATE_VERSION: u32 = 1;
-/// Checkpoints kept of those that were asked for or came by interval.
+/// Checkpoints kept of those that were asked for, and of those that came by interval.
 const KEEP: usize = 5;
-/// Largest replay that a client may ask for. A transition is about 8 K numbers of 4 bytes.
-const REPLAY_BYTES: u64 = 4 << 30;
 
 /// How far the sum of weights that a client sends may be from 1: single precision over thousands of domains.
 const SENT_SUM_TOLERANCE: f64 = 1e-3;
@@ -46,6 +44,17 @@ struct SavedState {
     reward: serde_json::Value,
 }
 
+/// Why a checkpoint is written.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The client asked.
+    Asked,
+    /// It was due.
+    ByInterval,
+    /// The session ended.
+    Unasked,
+}
+
 /// A run that is open.
 pub struct Session {
     taken: Taken,
@@ -59,9 +68,12 @@ pub struct Session {
     /// The last step and its answer.
     last: Option<(Step, Reply)>,
     asked: Checkpoints,
+    by_interval: Checkpoints,
     unasked: Checkpoints,
     interval: u64,
     saved: Option<u64>,
+    /// The checkpoint that was asked for last, and after which step.
+    asked_last: Option<(u64, PathBuf)>,
     notes: Vec<String>,
     troubles: Troubles,
 }
@@ -89,6 +101,7 @@ impl Session {
         let folder = sessions.folder.join(&open.run);
         let mut session = Self {
             asked: Checkpoints::new(folder.join("checkpoints"), KEEP),
+            by_interval: Checkpoints::new(folder.join("interval"), KEEP),
             unasked: Checkpoints::new(folder.join("ended"), 1),
             taken,
             facts: open.facts.clone(),
@@ -101,6 +114,7 @@ impl Session {
             last: None,
             interval: open.checkpoint_interval_steps,
             saved: None,
+            asked_last: None,
             notes,
             troubles: Troubles::default(),
         };
@@ -195,7 +209,11 @@ impl Session {
             self.weights = decision.weights;
         }
         let due = self.interval > 0 && self.step.is_multiple_of(self.interval);
-        let unsaved = if due { self.save().err() } else { None };
+        let unsaved = if due {
+            self.save_by_interval().err()
+        } else {
+            None
+        };
         let unsaved = unsaved.map(|error| {
             format!(
                 "the checkpoint at step {} could not be written: {error}",
@@ -218,14 +236,27 @@ impl Session {
         Ok(reply)
     }
 
-    /// Writes a checkpoint of the run as it is now.
+    /// Writes a checkpoint of the run as it is now; asked again at the same step, it is the same.
     ///
     /// # Errors
     /// If it cannot be written; those there were stay.
     pub fn save(&mut self) -> Result<PathBuf, SessionError> {
-        let path = self.write(true)?;
+        if let Some((step, path)) = &self.asked_last
+            && *step == self.step
+            && self.asked.at(*step).is_ok_and(|found| found.is_some())
+        {
+            return Ok(path.clone());
+        }
+        let path = self.write(Kind::Asked)?;
         self.saved = Some(self.step);
+        self.asked_last = Some((self.step, path.clone()));
         Ok(path)
+    }
+
+    fn save_by_interval(&mut self) -> Result<(), SessionError> {
+        self.write(Kind::ByInterval)?;
+        self.saved = Some(self.step);
+        Ok(())
     }
 
     /// Saves what is not saved yet, for a session that ends unasked.
@@ -234,13 +265,17 @@ impl Session {
     /// As [`Self::save`].
     pub fn save_at_end(&mut self) -> Result<(), SessionError> {
         if self.saved != Some(self.step) {
-            self.write(false)?;
+            self.write(Kind::Unasked)?;
             self.saved = Some(self.step);
         }
         Ok(())
     }
 
-    fn write(&mut self, asked: bool) -> Result<PathBuf, SessionError> {
+    fn kinds(&self) -> [&Checkpoints; 3] {
+        [&self.asked, &self.by_interval, &self.unasked]
+    }
+
+    fn write(&mut self, kind: Kind) -> Result<PathBuf, SessionError> {
         let state = SavedState {
             version: STATE_VERSION,
             facts: self.facts.clone(),
@@ -249,7 +284,11 @@ impl Session {
             weights_version: self.version,
             reward: self.reward.save()?,
         };
-        let checkpoints = if asked { &self.asked } else { &self.unasked };
+        let checkpoints = match kind {
+            Kind::Asked => &self.asked,
+            Kind::ByInterval => &self.by_interval,
+            Kind::Unasked => &self.unasked,
+        };
         let policy = &mut self.policy;
         let path = checkpoints.save(self.step, |folder| {
             let parts = folder.join("policy");
@@ -258,7 +297,7 @@ impl Session {
             durable::write_json(&folder.join(STATE_FILE), &state)?;
             Ok::<(), SessionError>(())
         })?;
-        for kept in [&self.asked, &self.unasked] {
+        for kept in self.kinds() {
             kept.remove_after(self.step)?;
         }
         Ok(path)
@@ -273,8 +312,10 @@ impl Session {
 
     /// The checkpoint to go on from.
     fn find(&mut self, open: &Open) -> Result<Option<PathBuf>, SessionError> {
-        let mut steps = self.asked.steps()?;
-        steps.extend(self.unasked.steps()?);
+        let mut steps = Vec::new();
+        for kept in self.kinds() {
+            steps.extend(kept.steps()?);
+        }
         steps.sort_unstable();
         steps.dedup();
         if open.start == Start::New {
@@ -286,7 +327,7 @@ impl Session {
             ));
         }
         if let Some(step) = open.at_step {
-            let there = [&self.asked, &self.unasked].map(|kept| kept.at(step));
+            let there = self.kinds().map(|kept| kept.at(step));
             let mut damaged = None;
             for found in there {
                 match found {
@@ -304,7 +345,7 @@ impl Session {
         }
         let mut damaged = Vec::new();
         for step in steps.into_iter().rev() {
-            for found in [self.asked.at(step), self.unasked.at(step)] {
+            for found in self.kinds().map(|kept| kept.at(step)) {
                 match found {
                     Ok(Some(path)) => {
                         self.notes.extend(damaged);
@@ -357,76 +398,6 @@ fn check_name(run: &str) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// The parts of a run.
-struct Parts {
-    domains: DomainSet,
-    policy: Box<dyn Policy>,
-    reward: RewardModel,
-    /// What the client should know.
-    notes: Vec<String>,
-}
-
-fn make(facts: &Facts) -> Result<Parts, SessionError> {
-    let domains =
-        DomainSet::new(facts.domains.iter().cloned()).map_err(|e| invalid("facts.domains", e))?;
-    let k = domains.len();
-    if facts.total_steps == 0 {
-        return Err(invalid("facts.total_steps", "0; must be 1 or more"));
-    }
-    if facts.sequence_length == 0 {
-        return Err(invalid("facts.sequence_length", "0; must be 1 or more"));
-    }
-    if let Some(tokens) = &facts.natural_tokens
-        && tokens.iter().all(|&n| n == 0)
-    {
-        return Err(invalid("facts.natural_tokens", "all 0"));
-    }
-    if facts.layers > 10_000 {
-        return Err(invalid("facts.layers", "more than 10000"));
-    }
-    let base = match &facts.base_weights {
-        None => Mixture::uniform(&domains),
-        Some(weights) => Mixture::normalized(weights.clone(), &domains)
-            .map_err(|e| invalid("facts.base_weights", e))?,
-    };
-    let transition_bytes = 4 * (8 * k as u64 + 4 * facts.layers as u64 + 2);
-    let capacity = match facts.scheduler.policy {
-        PolicyName::Hds => facts.scheduler.hds.replay_capacity,
-        PolicyName::AcOdm => facts.scheduler.ac_odm.replay_capacity,
-        _ => 0,
-    };
-    if capacity.saturating_mul(transition_bytes) > REPLAY_BYTES {
-        let most = REPLAY_BYTES / transition_bytes;
-        let reason = format!("a replay_capacity of {capacity}; at most {most} with these domains");
-        return Err(invalid("facts.scheduler", reason));
-    }
-    facts.reward.validate()?;
-    let mut reward = RewardModel::new(facts.reward.clone(), k);
-    if let Some(target) = &facts.target {
-        reward = reward.with_target(target)?;
-    }
-    let run = RunFacts {
-        domains: &domains,
-        base_weights: base.weights().to_vec(),
-        target: reward.target().to_vec(),
-        natural_tokens: facts.natural_tokens.clone().unwrap_or_else(|| vec![1; k]),
-        total_steps: facts.total_steps,
-        sequence_length: facts.sequence_length,
-        layers: facts.layers,
-        model_parameters: facts.model_parameters,
-        seed: facts.seed,
-        device: tch::Device::Cpu,
-    };
-    let policy = build(&facts.scheduler, &run)?;
-    let notes = size_warning(&facts.scheduler, &run).into_iter().collect();
-    Ok(Parts {
-        domains,
-        policy,
-        reward,
-        notes,
-    })
-}
-
 /// The first field in which two runs differ.
 fn difference(saved: &Facts, now: &Facts) -> Option<String> {
     let fields = |facts: &Facts| match serde_json::to_value(facts) {
@@ -443,3 +414,7 @@ fn difference(saved: &Facts, now: &Facts) -> Option<String> {
 #[cfg(test)]
 #[path = "session_tests.rs"]
 pub(super) mod tests;
+
+#[cfg(test)]
+#[path = "session_fault_tests.rs"]
+mod fault_tests;

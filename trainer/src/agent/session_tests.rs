@@ -62,7 +62,7 @@ pub(in crate::agent) fn step(at: u64) -> Step {
     }
 }
 
-fn sessions() -> (tempfile::TempDir, Sessions) {
+pub(super) fn sessions() -> (tempfile::TempDir, Sessions) {
     let dir = tempfile::tempdir().unwrap();
     let sessions = Sessions::new(dir.path().join("state")).unwrap();
     (dir, sessions)
@@ -80,7 +80,7 @@ fn weights(reply: Reply) -> (u64, Vec<f64>, u64) {
     }
 }
 
-fn text(outcome: Result<impl Sized, SessionError>) -> String {
+pub(super) fn text(outcome: Result<impl Sized, SessionError>) -> String {
     outcome.err().map(|e| e.to_string()).unwrap_or_default()
 }
 
@@ -452,30 +452,33 @@ fn checkpoints_come_by_interval_and_old_ones_go() {
     for at in 0..21 {
         session.next(step(at)).unwrap();
     }
-    assert_eq!(session.asked.steps().unwrap(), [12, 14, 16, 18, 20]);
-    session.save_at_end().unwrap();
-    assert_eq!(session.unasked.steps().unwrap(), [21]);
-}
-
-#[test]
-fn a_checkpoint_that_cannot_be_written_is_no_error_of_the_step() {
-    let (_dir, sessions) = sessions();
+    session.save().unwrap();
+    for at in 21..30 {
+        session.next(step(at)).unwrap();
+    }
+    assert_eq!(
+        session.by_interval.steps().unwrap(),
+        [22, 24, 26, 28, 30],
+        "five of those by interval"
+    );
+    assert_eq!(
+        session.asked.steps().unwrap(),
+        [21],
+        "which push out none that was asked for"
+    );
+    drop(session);
     let open = Open {
-        checkpoint_interval_steps: 1,
-        ..request("a", Start::New, facts(30))
+        at_step: Some(21),
+        ..request("a", Start::Resume, facts(30))
     };
     let mut session = Session::open(&sessions, &open).unwrap();
-    // A file where the folder of checkpoints would be.
-    let folder = sessions.folder.join("a").join("checkpoints");
-    fs::write(&folder, "").unwrap();
-    let told = |reply: Reply| match reply {
-        Reply::Weights { step, notes, .. } => (step, notes),
-        other => panic!("{other:?}"),
-    };
-    let (at, notes) = told(session.next(step(0)).unwrap());
-    assert_eq!(at, 1);
-    assert!(notes[0].contains("could not be written"), "{notes:?}");
-    fs::remove_file(&folder).unwrap();
-    assert_eq!(told(session.next(step(1)).unwrap()), (2, vec![]));
-    assert_eq!(session.asked.steps().unwrap(), [2]);
+    session.next(step(21)).unwrap();
+    assert_eq!(session.by_interval.steps().unwrap().len(), 5);
+    session.save_at_end().unwrap();
+    assert_eq!(session.unasked.steps().unwrap(), [22]);
+    assert_eq!(
+        session.by_interval.steps().unwrap(),
+        [22],
+        "later ones are of another future"
+    );
 }

@@ -84,6 +84,14 @@ pub(super) fn of(
         }
         for (i, &value) in squares.iter().enumerate() {
             range("sequence_squares", i, value, f64::MAX)?;
+            // The mean of squares is no less than the square of the mean; a domain without gradients has neither.
+            let least = gram.at(i, i) * (1.0 - ASYMMETRY);
+            if step.samples[i] > 0 && value < least {
+                let reason = format!(
+                    "entry {i} is {value:e}, less than the squared norm of the mean, {least:e}"
+                );
+                return Err(invalid("sequence_squares", reason));
+            }
         }
     }
     Ok(StepSignals {
@@ -165,6 +173,10 @@ fn check_gram(gram: &Gram) -> Result<(), SessionError> {
             if difference > ASYMMETRY * scale {
                 return Err(bad(i, j, "must equal its mirror image"));
             }
+            let most = (gram.at(i, i) * gram.at(j, j)).sqrt();
+            if gram.at(i, j).abs() > most * (1.0 + ASYMMETRY) + f64::MIN_POSITIVE {
+                return Err(bad(i, j, "more than the product of both norms"));
+            }
         }
     }
     Ok(())
@@ -191,6 +203,13 @@ fn gram_of(sketches: &Sketches, domains: usize) -> Result<Gram, SessionError> {
     }
     if products.iter().any(|p| !p.is_finite()) {
         return Err(invalid("sketches.means", "products that are not finite"));
+    }
+    // A domain without a vector has no gradient, which is not one of zero: nothing is known of its products.
+    for i in (0..domains).filter(|&i| means[i].is_empty()) {
+        for j in 0..domains {
+            products[i * domains + j] = f64::NAN;
+            products[j * domains + i] = f64::NAN;
+        }
     }
     Ok(Gram {
         domains,

@@ -54,8 +54,8 @@ struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Clients at once
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    connections: usize,
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    connections: u32,
     /// Threads of each run's networks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1024))]
     threads: i32,
@@ -77,7 +77,10 @@ fn main() -> ExitCode {
 
 fn serve(arguments: ServeArguments) -> Result<()> {
     let listen = match (arguments.socket, arguments.listen, arguments.token_file) {
-        (Some(path), None, _) => Listen::Socket(path),
+        (Some(_), None, Some(_)) => bail!(
+            "--token-file goes with --listen; who may connect to a socket is a matter of its folder's mode"
+        ),
+        (Some(path), None, None) => Listen::Socket(path),
         (None, Some(address), Some(token_file)) => Listen::Loopback {
             address,
             token_file,
@@ -91,7 +94,7 @@ fn serve(arguments: ServeArguments) -> Result<()> {
     let server = Server::bind(&ServerConfig {
         listen,
         state: arguments.state,
-        connections: arguments.connections.max(1),
+        connections: arguments.connections as usize,
     })?;
     if arguments.until_stdin_ends {
         let interrupt = interrupt.clone();
@@ -103,7 +106,11 @@ fn serve(arguments: ServeArguments) -> Result<()> {
         });
     }
     hds::message::print(&format!("{}\n", server.place()))?;
-    server
+    let unsaved = server
         .serve(&interrupt)
-        .context("the listening socket failed")
+        .context("the listening socket failed")?;
+    if unsaved > 0 {
+        bail!("{unsaved} of the open runs could not be saved; see above");
+    }
+    Ok(())
 }

@@ -37,11 +37,23 @@ fn path_in(folder: &Path) -> PathBuf {
 /// Writes a policy's state.
 ///
 /// # Errors
-/// If the file cannot be written.
-pub(super) fn write<T: Serialize>(
+/// If the file cannot be written, or the state has numbers that JSON has not, which could not be read again.
+pub(super) fn write<T: Serialize + DeserializeOwned>(
     folder: &Path,
     policy: &'static str,
     state: &T,
+) -> Result<(), PolicyError> {
+    write_as::<T>(folder, policy, state)
+}
+
+/// [`write`], of what is read as an `R`.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_as<R: DeserializeOwned>(
+    folder: &Path,
+    policy: &'static str,
+    state: &impl Serialize,
 ) -> Result<(), PolicyError> {
     let path = path_in(folder);
     let saved = Saved {
@@ -49,6 +61,9 @@ pub(super) fn write<T: Serialize>(
         policy: policy.to_owned(),
         state,
     };
+    let text = serde_json::to_vec(&saved.state).map_err(|e| file_error(&path, e))?;
+    serde_json::from_slice::<R>(&text)
+        .map_err(|e| file_error(&path, format!("the state could not be read again: {e}")))?;
     hds::durable::write_json(&path, &saved).map_err(|e| file_error(&path, e))
 }
 

@@ -63,7 +63,7 @@ fn read(folder: &Path, file: &str) -> Result<HashMap<String, Tensor>, PolicyErro
 ///
 /// # Errors
 /// If a file cannot be written.
-pub(super) fn save<T: Serialize>(
+pub(super) fn save<T: Serialize + DeserializeOwned>(
     folder: &Path,
     policy: &'static str,
     progress: &T,
@@ -90,7 +90,7 @@ pub(super) fn save<T: Serialize>(
         progress,
         replay_oldest: oldest as u64,
     };
-    saved::write(folder, policy, &saved)
+    saved::write_as::<Saved<T>>(folder, policy, &saved)
 }
 
 /// Reads the networks of a saved policy into parts of the same shapes.
