@@ -41,7 +41,7 @@ def observation(step: int, rng: random.Random) -> hds.Observation:
         samples=samples,
         losses=[5.0 + rng.random() if n else math.nan for n in samples],
         mtld=[20.0 + 60.0 * rng.random() if n else None for n in samples],
-        sketches={"means": means, "sequence_squares": [40.0 if n else 0.0 for n in samples]},
+        sketches={"means": means, "sequence_squares": [100.0 if n else 0.0 for n in samples]},
         weight_norms=[10.0 + 1e-4 * step] * 3,
         weight_change_norms=[0.1 + 0.01 * rng.random()] * 3,
     )

@@ -158,6 +158,8 @@ def megatron(files, program, index, folder, workers) -> Start:
         eod_mask_loss=False,
         create_attention_mask=False,
     )
+    if not torch.distributed.is_initialized():  # which it asks for the rank, unless it keeps no cache
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     builder = BlendedMegatronDatasetBuilder(GPTDataset, [200_000, 0, 0], lambda: True, config)
     train = builder.build()[0]
     loader = torch.utils.data.DataLoader(train, batch_size=B, num_workers=workers, drop_last=True)

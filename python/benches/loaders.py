@@ -98,6 +98,8 @@ def peers(program: str, index: Path, folder: Path, workers: int) -> dict:
             started[name] = make(files, program, index, folder, workers)
         except ImportError as missing:
             print(f"{name}: not installed ({missing})")
+        except Exception as error:  # one of another version than it was tried with; the others are measured all the same
+            print(f"{name}: does not run here ({type(error).__name__}: {error})")
     return started
 
 
@@ -132,6 +134,7 @@ def compare(title: str, sides: dict, rounds: int, count: int, warm: int) -> None
         time_batches(batches, warm)
     for _ in range(rounds):
         for name, batches in running.items():
+            time_batches(batches, count // 10)  # the caches hold what the side before it read
             # Prefetching is worth only what it sustains: the mean counts where workers run ahead.
             times = time_batches(batches, count)
             middle = statistics.median(times) if "process" in title else statistics.mean(times)

@@ -10,6 +10,7 @@ weights. Losses, counts and sketches of the domains' gradients are summed over a
 import argparse
 import json
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -114,4 +115,6 @@ if agent is not None:
     state = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "data": dataset.state_dict()}
     torch.save({**state, "step": agent.next_step, "change_norms": gradients.change_norms()}, saved)
     agent.close()
+dist.barrier()  # nobody leaves before the checkpoint is there: torchrun ends all when one is gone too early
 dist.destroy_process_group()
+time.sleep(0.2)  # Gloo's threads let go of the last reduction: torch 2.12 aborts where the interpreter ends before

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -69,5 +70,8 @@ for batch in hds.DataLoader(dataset):
 
 if options.checkpoint and dataset.rank == 0:
     state = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "data": dataset.state_dict()}
-    torch.save(state, options.checkpoint)
+    torch.save(state, options.checkpoint + ".new")
+    os.replace(options.checkpoint + ".new", options.checkpoint)
+dist.barrier()  # nobody leaves before the checkpoint is there: torchrun ends all when one is gone too early
 dist.destroy_process_group()
+time.sleep(0.2)  # Gloo's threads let go of the last reduction: torch 2.12 aborts where the interpreter ends before

@@ -13,7 +13,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,24 @@ from . import arguments
 __all__ = ["Agent", "AgentError", "Observation"]
 
 PROTOCOL = 1
+
+
+# A forked child has copies of its parent's connections: it leaves them alone, and keeps no agent alive whose parent is gone.
+_agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+
+
+def _leave_agents() -> None:
+    for agent in list(_agents):
+        agent._leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_agents)
+
+
+def _remove_folder(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class AgentError(RuntimeError):
@@ -61,12 +81,34 @@ def _numbers(values: Sequence[float | None] | None) -> list[float | None] | None
     return [None if v is None or not math.isfinite(v) else float(v) for v in values]
 
 
-def _finite(name: str, values: Sequence[float]) -> list[float]:
+def _finite(name: str, values: Sequence[float], why: str = "the model's weights are not finite") -> list[float]:
     numbers = [float(v) for v in values]
     for at, number in enumerate(numbers):
         if not math.isfinite(number):
-            raise ValueError(f"{name}[{at}] is {number}: the model's weights are not finite")
+            raise ValueError(f"{name}[{at}] is {number}: {why}")
     return numbers
+
+
+def _wholes(name: str, values: Sequence[int]) -> list[int]:
+    """Whole numbers, also as floats or one-element arrays; a fraction is none."""
+    if isinstance(values, (str, bytes, Mapping)):
+        raise TypeError(f"{name}: {arguments.shown(values)}, must be a list of whole numbers")
+    numbers = []
+    for at, value in enumerate(values):
+        if not math.isfinite(value) or int(value) != value or int(value) < 0:
+            raise ValueError(f"{name}[{at}] is {value}, must be a whole number, 0 or more")
+        numbers.append(int(value))
+    return numbers
+
+
+def _options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{name}: {arguments.shown(options)}, must be a dict of options, such as {{'policy': 'hds'}}")
+    try:
+        json.dumps(dict(options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    return dict(options)
 
 
 def _sketches(sketches: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
@@ -83,7 +125,7 @@ def _sketches(sketches: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 class Agent:
-    """A run of the agent.
+    """A run of the agent. One thread at a time asks it; a call that is interrupted ends the session.
 
     Example::
 
@@ -115,25 +157,31 @@ class Agent:
         reward: Mapping[str, Any] | None = None,
         seed: int = 0,
         token: str | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Connects to an agent at ``place`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) and opens a run.
 
         ``start`` is ``"new"``, ``"resume"`` or ``"any"``; ``at_step`` picks the checkpoint to resume from.
         ``scheduler`` and ``reward`` hold options of ``[scheduler]`` and ``[reward]`` of ``hds-train``.
+        ``timeout`` is the longest wait for an answer in seconds; None waits for ever.
 
         Raises:
             AgentError: if the agent refuses.
             OSError: if it cannot be reached.
         """
         self._process: subprocess.Popen[str] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: weakref.finalize[..., Agent] | None = None
+        self._lock = threading.Lock()
+        self._broken: str | None = None
+        if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
+            raise ValueError(f"timeout: {arguments.shown(timeout)}, must be seconds above 0, or None")
         if isinstance(domains, str) or not all(isinstance(name, str) for name in domains):
             raise TypeError(f"domains: {arguments.shown(domains)}, must be a list of names")
         self.domains = list(domains)
         facts: dict[str, Any] = {
             "domains": self.domains,
             "base_weights": self._vector("base_weights", base_weights),
-            "natural_tokens": None if natural_tokens is None else [int(n) for n in natural_tokens],
+            "natural_tokens": None if natural_tokens is None else _wholes("natural_tokens", natural_tokens),
             "total_steps": arguments.whole("total_steps", total_steps, least=1),
             "sequence_length": arguments.whole("sequence_length", sequence_length, least=1),
             "layers": arguments.whole("layers", layers, least=0),
@@ -141,10 +189,9 @@ class Agent:
             "seed": arguments.whole("seed", seed, least=0),
             "target": self._vector("target", target),
         }
-        if scheduler is not None:
-            facts["scheduler"] = dict(scheduler)
-        if reward is not None:
-            facts["reward"] = dict(reward)
+        for name, options in (("scheduler", scheduler), ("reward", reward)):
+            if options is not None:
+                facts[name] = _options(name, options)
         opening = {
             "type": "open",
             "protocol": PROTOCOL,
@@ -164,10 +211,12 @@ class Agent:
             address, _, port = where.rpartition(":")
             if not port.isdecimal():
                 raise ValueError(f"place: {place!r} ends with no port; tcp:ADDRESS:PORT is wanted")
-            self._socket = socket.create_connection((address.strip("[]"), int(port)))
+            self._socket = socket.create_connection((address.strip("[]"), int(port)), timeout)
         else:
             raise ValueError(f"place: {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")
+        self._socket.settimeout(timeout)
         self._lines = self._socket.makefile("r", encoding="utf-8", newline="\n")
+        _agents.add(self)
         if token is not None:
             self._ask({"type": "hello", "token": token})
         opened = self._ask(opening)
@@ -177,6 +226,9 @@ class Agent:
         """Weights of the next batch, in the order of ``domains``."""
         self.version: int = opened["version"]
         self.notes: list[str] = opened["notes"]
+        """What the agent told when the run was opened, such as a damaged checkpoint that was passed over."""
+        for note in self.notes:
+            warnings.warn(note, RuntimeWarning, stacklevel=2)
         self.rewards: dict[str, Any] = {}
         """The last step's rewards."""
         self.diagnostics: dict[str, float] = {}
@@ -200,14 +252,18 @@ class Agent:
                 "its path as program=... or in HDS_AGENT"
             )
         # Paths of sockets are short (108 bytes), so not below the state folder.
-        folder = tempfile.TemporaryDirectory(prefix="hds-agent-")
-        command = [found, "serve", "--state", str(state), "--socket", f"{folder.name}/socket"]
-        process = subprocess.Popen(
-            [*command, "--until-stdin-ends"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        folder = tempfile.mkdtemp(prefix="hds-agent-")
+        command = [found, "serve", "--state", str(state), "--socket", f"{folder}/socket"]
+        try:
+            process = subprocess.Popen(
+                [*command, "--until-stdin-ends"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         assert process.stdout is not None
         place = process.stdout.readline().strip()
         try:
@@ -217,9 +273,10 @@ class Agent:
         except BaseException:
             process.kill()
             process.wait()
-            folder.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        agent._process, agent._folder = process, folder
+        agent._process = process
+        agent._folder = weakref.finalize(agent, _remove_folder, folder, os.getpid())
         return agent
 
     def step(self, observation: Observation) -> list[float]:
@@ -235,7 +292,7 @@ class Agent:
         request = {
             "type": "step",
             "step": self.next_step,
-            "samples": [int(n) for n in observation.samples],
+            "samples": _wholes("samples", observation.samples),
             "losses": _numbers(observation.losses),
             "mtld": _numbers(observation.mtld),
             "sketches": None if observation.sketches is None else _sketches(observation.sketches),
@@ -259,14 +316,19 @@ class Agent:
         return Path(self._ask({"type": "save"})["folder"])
 
     def close(self) -> None:
-        """Ends the session, and the process if it is this object's. What was not saved is saved."""
+        """Ends the session, and the process if it is this object's. What was not saved is saved.
+
+        Raises:
+            AgentError: if it could not be saved; all is closed nevertheless.
+        """
+        failed: AgentError | None = None
         if self._socket.fileno() >= 0:
             try:
                 self._ask({"type": "close"})
-            except (AgentError, OSError):
-                pass  # It is gone already, and its runs are saved.
-            self._lines.close()
-            self._socket.close()
+            except AgentError as error:
+                # One that is gone already has saved its runs, or has said on its standard error why not.
+                failed = None if error.code == "gone" else error
+            self._hang_up()
         if self._process is not None:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.close()
@@ -274,29 +336,71 @@ class Agent:
             self._process.stdout.close()
             self._process = None
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder()
             self._folder = None
+        if failed is not None:
+            raise failed
 
     def __enter__(self) -> Agent:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        try:
+            self.close()
+        except AgentError:
+            # What ended the block comes first.
+            if error is None:
+                raise
 
     def _vector(self, name: str, values: Mapping[str, float] | Sequence[float] | None) -> list[float] | None:
+        if values is None:
+            return None
         if not isinstance(values, Mapping):
-            return None if values is None else [float(v) for v in values]
+            return _finite(name, values, "must be finite")
         unknown = sorted(set(values) - set(self.domains))
         if unknown:
             raise ValueError(f"{name}: no domain {unknown[0]!r}; there are {self.domains}")
-        return [float(values.get(domain, 0.0)) for domain in self.domains]
+        return _finite(name, [values.get(domain, 0.0) for domain in self.domains], "must be finite")
+
+    def _hang_up(self) -> None:
+        try:
+            self._lines.close()
+            self._socket.close()
+        except OSError:
+            pass
+
+    def _leave(self) -> None:
+        """In a forked child: the connection, and the process at its other end, are the parent's."""
+        self._broken = "this is a copy in a forked process; the agent is its parent's"
+        self._lock = threading.Lock()
+        self._hang_up()
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._process.returncode = 0  # not this process's to wait for
+            self._process = None
+        self._folder = None
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            self._socket.sendall(json.dumps(request, allow_nan=False).encode() + b"\n")
-            line = self._lines.readline()
-        except OSError as error:
-            raise AgentError("gone", f"the agent is gone: {error}") from error
+        sent = json.dumps(request, allow_nan=False).encode() + b"\n"
+        with self._lock:
+            if self._broken is not None:
+                raise AgentError("gone", self._broken)
+            try:
+                self._socket.sendall(sent)
+                line = self._lines.readline()
+            except TimeoutError as error:
+                self._broken = "the agent gave no answer in time: open the run again with start='resume'"
+                self._hang_up()
+                raise AgentError("timeout", self._broken) from error
+            except (OSError, ValueError) as error:
+                raise AgentError("gone", f"the agent is gone: {error}") from error
+            except BaseException:
+                # The answer would be taken for that of the next request. The agent saves the run as it is.
+                self._broken = "a call to the agent was interrupted: open the run again with start='resume'"
+                self._hang_up()
+                raise
         if not line:
             raise AgentError("gone", "the agent has closed the connection; its standard error says why")
         reply: dict[str, Any] = json.loads(line)

@@ -10,6 +10,8 @@ Only hooks of modules are used, so that wrapping by DDP or FSDP2 does not matter
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,8 +50,11 @@ class DomainGradients:
         step (the default one if torch.distributed is initialised).
 
         Raises:
-            ValueError: if a layer does not exist or has no weight matrix.
+            ValueError: if a layer does not exist or has no weight matrix, or ``domains`` or ``rank`` is below 1.
         """
+        for name, number in (("domains", domains), ("rank", rank)):
+            if number < 1:
+                raise ValueError(f"{name} is {number}, must be 1 or more")
         modules = dict(model.named_modules())
         missing = [name for name in layers if name not in modules]
         if missing or not layers:
@@ -68,11 +73,13 @@ class DomainGradients:
         self._sums: list[Tensor | None] = [None] * len(layers)
         self._squares: Tensor | None = None
         self._counts: Tensor | None = None
+        # Sequences given to begin(), until a backward pass of theirs comes.
+        self._begun: Tensor | None = None
         self._before: list[Tensor] | None = None
         self._loaded: list[float] | None = None
         self._handles: list[Any] = []
         for at, module in enumerate(self._modules):
-            self._handles.append(module.register_forward_hook(self._forward_hook(at)))
+            self._handles.append(module.register_forward_hook(self._forward_hook(at), with_kwargs=True))
             self._handles.append(module.register_full_backward_hook(self._backward_hook(at)))
 
     def begin(self, domain_ids: Tensor | Sequence[int], scale: float | None = None) -> None:
@@ -80,22 +87,40 @@ class DomainGradients:
 
         ``scale`` is the factor by which the loss that is differentiated holds each sequence's own mean loss:
         1 / (sequences of the step on this rank) for a mean over a step, the default 1 / B for a mean over the
-        micro-batch alone.
+        micro-batch alone. With a gradient scaler it is that times the scaler's scale. Sequences whose backward pass never comes
+        do not count.
 
         Raises:
-            ValueError: if a domain is not below ``domains``.
+            ValueError: if a domain is not a whole number below ``domains``, or ``scale`` is not a finite number above 0.
         """
-        ids = torch.as_tensor(domain_ids, dtype=torch.long).flatten()
+        ids = torch.as_tensor(domain_ids).flatten()
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise ValueError(f"domain_ids are of {ids.dtype}, must be whole numbers")
+        ids = ids.long()
+        if scale is not None and not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"scale is {scale}, must be a finite number above 0")
         if ids.numel() == 0 or int(ids.min()) < 0 or int(ids.max()) >= self.domains:
             raise ValueError(f"domain_ids are {ids.tolist()}, must be from 0 to {self.domains - 1}")
         self._ids = ids
         self._inputs = [None] * len(self._modules)
         self._factor = float(ids.numel()) if scale is None else 1.0 / scale
-        counts = torch.bincount(ids.cpu(), minlength=self.domains).double()
-        self._counts = counts if self._counts is None else self._counts + counts
+        self._begun = torch.bincount(ids.cpu(), minlength=self.domains).double()
 
     def finish(self) -> dict[str, list[Any]]:
-        """The sketches of the step, over all ranks of the group; begins the next one empty."""
+        """The sketches of the step, over all ranks of the group; begins the next one empty.
+
+        Warns where nothing of a watched layer came: a scheduler would learn from nothing.
+
+        Raises:
+            RuntimeError: if layers that one rank saw were not seen by another.
+        """
+        silent = [name for name, s in zip(self._names, self._sums) if s is None]
+        if len(silent) == len(self._names):
+            why = "begin() was not called" if self._ids is None else "they had no backward pass (frozen, or unused?)"
+            warnings.warn(f"no gradients of the watched layers {silent}: {why}", RuntimeWarning, stacklevel=2)
+        elif silent:
+            why = "the others alone make the sketches of this step"
+            warnings.warn(f"no gradients of the watched layers {silent}: {why}", RuntimeWarning, stacklevel=2)
         counts = self._counts if self._counts is not None else torch.zeros(self.domains).double()
         sums = [s for s in self._sums if s is not None]
         total = torch.cat(sums, 1).double().cpu() if sums else torch.zeros(self.domains, 0).double()
@@ -104,6 +129,9 @@ class DomainGradients:
             size = torch.tensor([total.shape[1]], dtype=torch.long)
             device = self._device()
             size = self._reduce(size.to(device), torch.distributed.ReduceOp.MAX).cpu()
+            wrong = torch.tensor([total.shape[1] not in (0, int(size))], dtype=torch.long)
+            if int(self._reduce(wrong.to(device), torch.distributed.ReduceOp.MAX)):
+                raise RuntimeError("the ranks did not run the same watched layers in this step")
             if total.shape[1] == 0:
                 total = torch.zeros(self.domains, int(size)).double()
             flat = torch.cat([counts, squares, total.flatten()]).to(device)
@@ -113,7 +141,7 @@ class DomainGradients:
         there = counts > 0
         means = total / counts.clamp(min=1).unsqueeze(1)
         self._sums = [None] * len(self._modules)
-        self._squares, self._counts, self._ids = None, None, None
+        self._squares, self._counts, self._ids, self._begun = None, None, None, None
         return {
             "means": [m.tolist() if t else [] for m, t in zip(means, there.tolist())],
             "sequence_squares": (squares / counts.clamp(min=1)).tolist(),
@@ -157,7 +185,7 @@ class DomainGradients:
         return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
     def _forward_hook(self, at: int) -> Any:
-        def hook(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
+        def hook(_module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], _output: Tensor) -> None:
             # Also called by the recomputation of activation checkpointing, with the same input.
             if self._ids is None or not torch.is_grad_enabled():
                 return
@@ -167,7 +195,8 @@ class DomainGradients:
                     f"layer {self._names[at]} ran twice before a backward pass: DomainGradients can neither watch a "
                     "layer that is used twice nor one of two forward passes (run others under torch.no_grad())"
                 )
-            self._inputs[at] = inputs[0].detach()
+            given = [*inputs, *named.values()]
+            self._inputs[at] = next(value for value in given if isinstance(value, Tensor)).detach()
 
         return hook
 
@@ -193,6 +222,9 @@ class DomainGradients:
 
     def _add(self, at: int, x: Tensor, d: Tensor) -> None:
         assert self._ids is not None
+        if self._begun is not None:
+            self._counts = self._begun if self._counts is None else self._counts + self._begun
+            self._begun = None
         if self._projections[at] is None:
             self._projections[at] = (
                 self._orthonormal(2 * at, d.shape[-1]).to(x.device),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +39,7 @@ def observation(step: int) -> hds.Observation:
         samples=[2, 1 + step % 3, 0],
         losses=[5.0 - 0.01 * step, 4.0, float("nan")],
         mtld=[50.0, 30.0, None],
-        sketches={"means": means, "sequence_squares": [2.0, 3.0, 0.0]},
+        sketches={"means": means, "sequence_squares": [2.0 + 0.02 * step**2, 3.0, 0.0]},
         weight_norms=[10.0 + 0.01 * step],
         weight_change_norms=[0.1],
     )
@@ -102,6 +105,111 @@ def test_a_dead_agent_is_told_and_its_run_goes_on_elsewhere(tmp_path, facts):
     agent.close()
     with hds.Agent.spawn(tmp_path / "a", start="resume", **facts) as again:
         assert again.next_step == 3
+
+
+def test_an_interrupted_call_ends_the_session_and_loses_nothing(tmp_path, facts):
+    agent = hds.Agent.spawn(tmp_path, **facts)
+    run(agent, 5)
+    process = agent._process
+    process.send_signal(signal.SIGSTOP)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            agent.step(observation(5))
+    finally:
+        signal.signal(signal.SIGALRM, old)
+        process.send_signal(signal.SIGCONT)
+    for call in (agent.save, lambda: agent.step(observation(5))):
+        with pytest.raises(hds.AgentError, match="was interrupted: open the run again"):
+            call()
+    agent.close()
+    with hds.Agent.spawn(tmp_path, start="resume", **facts) as again:
+        # Whether the agent had the step or not.
+        assert again.next_step in (5, 6)
+        run(again, 8)
+
+
+def test_an_agent_that_gives_no_answer_is_not_waited_for(tmp_path, facts):
+    agent = hds.Agent.spawn(tmp_path, timeout=0.3, **facts)
+    agent._process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(hds.AgentError, match="no answer in time") as error:
+            agent.step(observation(0))
+        assert error.value.code == "timeout"
+    finally:
+        agent._process.send_signal(signal.SIGCONT)
+    agent.close()
+    for bad in (0, -1.0, "a", float("nan")):
+        with pytest.raises(ValueError, match="timeout"):
+            hds.Agent("unix:/nowhere", timeout=bad, **facts)
+
+
+def test_a_forked_child_leaves_the_agent_to_its_parent(tmp_path, facts):
+    with hds.Agent.spawn(tmp_path, **facts) as agent:
+        run(agent, 2)
+        child = os.fork()
+        if child == 0:
+            try:
+                agent.step(observation(2))
+                os._exit(1)
+            except hds.AgentError as error:
+                agent.close()
+                os._exit(0 if "forked" in str(error) else 2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        run(agent, 4)
+        assert agent.next_step == 4
+    # A worker that outlives its parent keeps no agent alive.
+    program = f"""
+import os, signal, sys, time
+import hds
+agent = hds.Agent.spawn({str(tmp_path / "b")!r}, **{facts!r})
+if os.fork() == 0:
+    time.sleep(20)
+    os._exit(0)
+print(agent._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    done = int(starter.stdout.readline())
+    starter.wait()
+    for _ in range(100):
+        if not Path(f"/proc/{done}").exists() or "Z" in Path(f"/proc/{done}/stat").read_text().split(")")[1][:3]:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the agent lives on")
+
+
+def test_what_cannot_be_saved_at_the_end_is_told(tmp_path, facts):
+    with pytest.raises(hds.AgentError, match="ended"):
+        with hds.Agent.spawn(tmp_path, **facts) as agent:
+            run(agent, 2)
+            (tmp_path / "run" / "ended").write_text("in the way")
+    # What ended the block comes first.
+    (tmp_path / "run" / "ended").unlink()
+    with pytest.raises(ZeroDivisionError):
+        with hds.Agent.spawn(tmp_path, start="any", **facts) as agent:
+            run(agent, 2)
+            (tmp_path / "run" / "ended").write_text("in the way")
+            raise ZeroDivisionError
+
+
+def test_wrong_arguments_of_the_agent_are_named(facts):
+    for name, value, why in [
+        ("scheduler", "odm", "must be a dict"),
+        ("scheduler", {"policy": float("nan")}, "scheduler: "),
+        ("base_weights", [float("nan"), 1.0, 0.0], r"base_weights\[0\] is nan"),
+        ("natural_tokens", {"web": 1}, "natural_tokens: "),
+        ("natural_tokens", [1.5, 2, 3], r"natural_tokens\[0\] is 1.5"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=why):
+            hds.Agent("unix:/nowhere", **{**facts, name: value})
 
 
 def test_a_missing_program_is_named(tmp_path, monkeypatch):

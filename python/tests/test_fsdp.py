@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed.fsdp")
 
 PROGRAM = '''
-import json, os, sys
+import json, os, sys, time
 import torch
 import torch.distributed as dist
 import hds.torch
@@ -87,6 +87,7 @@ if rank == 0:
 if SHARDED:
     dist.barrier()
     dist.destroy_process_group()
+    time.sleep(0.2)  # as in examples/ddp.py
 '''
 
 

@@ -130,3 +130,66 @@ def test_mistakes_are_named():
     with torch.no_grad():
         model.down.weight[0, 0] += 2.0
     assert abs(gradients.change_norms()[0] - 2.0) < 1e-6
+    for wrong, why in [
+        (torch.tensor([0.9, 1.9]), "must be whole numbers"),
+        (torch.tensor([True, False]), "must be whole numbers"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            gradients.begin(wrong)
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="scale is"):
+            gradients.begin([0, 1], scale=scale)
+    for name in ("domains", "rank"):
+        with pytest.raises(ValueError, match=f"{name} is 0"):
+            hds.torch.DomainGradients(model, ["down"], **{"domains": 2, "rank": 4, name: 0})
+
+
+def test_sequences_without_a_backward_pass_do_not_count():
+    torch.manual_seed(0)
+    model = Model()
+    ids, domains = next(iter(micro_batches()))
+    gradients = hds.torch.DomainGradients(model, ["down"], domains=DOMAINS)
+
+    def step(skipped):
+        if skipped:
+            gradients.begin(domains)
+        gradients.begin(domains)
+        losses(model, ids).mean().backward()
+        return gradients.finish()
+
+    once, twice = step(False), step(True)
+    assert once == twice
+
+
+def test_a_step_without_gradients_is_told():
+    model = Model()
+    ids, domains = next(iter(micro_batches()))
+    gradients = hds.torch.DomainGradients(model, ["up", "down"], domains=DOMAINS)
+    losses(model, ids).mean().backward()
+    with pytest.warns(RuntimeWarning, match="begin\\(\\) was not called"):
+        gradients.finish()
+    gradients.begin(domains)
+    with torch.no_grad():
+        losses(model, ids)
+    with pytest.warns(RuntimeWarning, match="had no backward pass"):
+        assert not any(gradients.finish()["means"])
+    for frozen in (model.embed, model.up):
+        frozen.requires_grad_(False)
+    gradients.begin(domains)
+    losses(model, ids).mean().backward()
+    with pytest.warns(RuntimeWarning, match="\\['up'\\]"):
+        assert any(gradients.finish()["means"])
+
+
+def test_a_layer_called_by_keyword_is_watched():
+    torch.manual_seed(0)
+    model = Model()
+    ids, domains = next(iter(micro_batches()))
+    gradients = hds.torch.DomainGradients(model, ["down"], domains=DOMAINS)
+    gradients.begin(domains)
+    losses(model, ids).mean().backward()
+    want = gradients.finish()
+    model.forward = lambda ids: model.head(model.down(input=torch.tanh(model.up(model.embed(ids)))))
+    gradients.begin(domains)
+    losses(model, ids).mean().backward()
+    assert gradients.finish() == want
