@@ -394,6 +394,14 @@ impl WeightLogReader {
         }
     }
 
+    /// Refuses a log that somebody writes, and keeps writers away from it for as long as this reader is there.
+    ///
+    /// # Errors
+    /// [`WeightLogError::InUse`].
+    pub fn expect_unused(&self) -> Result<(), WeightLogError> {
+        claim(&self.input.get_ref().file, &self.path)
+    }
+
     /// The next entry; `None` at the end, or at a last line without its newline.
     ///
     /// # Errors

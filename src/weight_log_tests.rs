@@ -163,7 +163,12 @@ fn a_log_has_one_writer_at_a_time() {
         let error = refused.unwrap_err();
         assert!(matches!(error, WeightLogError::InUse { .. }), "{error}");
     }
+    let reader = WeightLogReader::open(&path).unwrap();
+    let error = reader.expect_unused().unwrap_err();
+    assert!(matches!(error, WeightLogError::InUse { .. }), "{error}");
     assert_eq!(fs::read(&path).unwrap(), before);
     drop(first);
+    reader.expect_unused().unwrap();
+    drop(reader);
     WeightLogWriter::resume(&path, &header(), 1).unwrap();
 }

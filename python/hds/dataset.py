@@ -292,6 +292,7 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         now = self._begin_iteration()
         begin = self._where()
         self._position = begin
+        self._arrivals = False
         stream = self._stream(begin, 0, 1)
         while True:
             self._check_iteration(now)
@@ -402,8 +403,9 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         return self._replay is not None or self._weights_file is not None
 
     def _where(self) -> int:
-        """The next batch: after the last one counted, or else after the last one that arrived."""
-        return self._position if self._counted else self._core.unbroken(self._position)
+        """The next batch: after the last one counted, or else after the last one that arrived from a worker. One that was
+        read here but not handed out, as the call was interrupted, comes again."""
+        return self._position if self._counted or not self._arrivals else self._core.unbroken(self._position)
 
     def _end(self, begin: int) -> int | None:
         """The end of the epoch that a batch is in."""

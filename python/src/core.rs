@@ -443,9 +443,11 @@ fn keep_old_log(path: &Path) -> PyResult<()> {
     if path.metadata().map_or(0, |m| m.len()) == 0 {
         return Ok(());
     }
-    WeightLogReader::open(path).map_err(|e| {
+    let found = WeightLogReader::open(path).map_err(|e| {
         PyValueError::new_err(format!("weight_log: it is there and no weight log: {e}"))
     })?;
+    // Under its new name its writer would go on with it, and this one would begin another under the old.
+    found.expect_unused().map_err(log_error)?;
     let numbered = (1u32..).map(|number| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{number}"));

@@ -36,6 +36,9 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::interrupt::listen();
+        // Here, where an interrupt is an error: inside the first batch the package numpy would panic.
+        module.py().import("numpy")?;
+        numpy::PyArray1::<i64>::zeros(module.py(), 0, false);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -334,6 +334,46 @@ def test_a_log_replays_the_run_alone(index, tmp_path):
         dataset(index, replay=log, seed=6)
 
 
+def test_an_interrupted_batch_comes_again(index, monkeypatch):
+    want = stream(dataset(index), 6)
+    data = dataset(index)
+    make, fails = data._make, [False, True, True, False, True]
+
+    def interrupted(item):
+        if fails and fails.pop(0):
+            raise KeyboardInterrupt
+        return make(item)
+
+    monkeypatch.setattr(data, "_make", interrupted)
+    got = []
+    while len(got) < 6:
+        try:
+            for batch in data:
+                got.append({key: np.copy(value) for key, value in batch.items()})
+                if len(got) == 6:
+                    break
+                data.set_weights(weights_of(batch.step + 1))
+        except KeyboardInterrupt:
+            assert data.state_dict()["step"] == len(got)
+    equal(got, want)
+
+
+def test_a_log_has_one_writer_at_a_time(index, tmp_path):
+    log = tmp_path / "weights.jsonl"
+    first = dataset(index, weight_log=log)
+    batches = iter(first)
+    next(batches)
+    second = dataset(index, weight_log=log)
+    with pytest.raises(hds.HdsError, match="is being written by another"):
+        next(iter(second))
+    first.set_weights(EVEN)
+    next(batches)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.jsonl"]
+    assert len(log.read_text().splitlines()) == 3
+    del first, batches
+    stream(second, 1)
+
+
 def test_a_log_that_is_there_is_kept_and_other_files_are_not_touched(index, tmp_path):
     log = tmp_path / "weights.jsonl"
     stream(dataset(index, weight_log=log), 3)
