@@ -267,10 +267,17 @@ impl SourceFile {
 
     #[cold]
     fn size_error(&self) -> IndexError {
+        let got = self.path.metadata().map_or(0, |m| m.len());
+        if got == self.bytes {
+            return IndexError::Content {
+                path: self.path.clone(),
+                reason: "had another size while it was open; open the index again".into(),
+            };
+        }
         IndexError::Size {
             path: self.path.clone(),
             want: self.bytes,
-            got: self.path.metadata().map_or(0, |m| m.len()),
+            got,
         }
     }
 }
@@ -405,6 +412,13 @@ mod tests {
             error
                 .to_string()
                 .contains("holds 10 bytes, the manifest says 9000")
+        );
+        // Put back in place it is told as what it was.
+        writer.set_len(9000).unwrap();
+        let error = file.range(0..10, &mut vec![]).unwrap_err();
+        assert!(
+            error.to_string().contains("open the index again"),
+            "{error}"
         );
     }
 

@@ -130,7 +130,10 @@ def weights(value: Any, domains: Sequence[str]) -> list[float]:
             )
         value = [value[name] for name in domains]
     if hasattr(value, "tolist"):
-        value = value.tolist()
+        try:
+            value = value.tolist()
+        except (RuntimeError, NotImplementedError) as error:  # a tensor that is sparse, or on no device
+            raise TypeError(f"weights: {type(value).__name__} has no list of numbers: {error}") from None
     if isinstance(value, (str, bytes, Set)) or not isinstance(value, Iterable):
         text = f"weights: {shown(value)}, must be a dict of a weight for each domain, or a sequence of as many"
         raise TypeError(text)

@@ -146,6 +146,13 @@ def test_weights_that_are_none_are_refused_by_domain(index, tmp_path, weights, w
     assert writer.version == 1
 
 
+def test_tensors_without_numbers_are_refused_as_weights(index):
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.full((4,), 0.25).to_sparse(), torch.empty(4, device="meta")):
+        with pytest.raises(TypeError, match="weights: Tensor has no list of numbers"):
+            dataset(index, weights=tensor)
+
+
 def test_numbers_too_large_for_weights_are_refused(index):
     with pytest.raises(ValueError, match='domain "books" is inf'):
         dataset(index, weights=[10**400, 0, 0, 0])
