@@ -1,8 +1,8 @@
 //! The whole of `hds-index build` on the minipile: where the time goes, how it scales, what memory it takes, and peers beside it.
 //!
-//! In: the shared data folder (`HDS_SHARED`). Out: tables in Markdown on stdout. Each figure is the best of three runs (of six, for
-//! builds), all in one go, so their ratios hold on any machine; where the system tells (Linux), stages are measured in processor time, so that they hold on
-//! a busy one too, and builds in both. Run with `cargo bench -p hds-indexer --bench build`; words behind `--` choose the parts
+//! In: the shared data folder (`HDS_SHARED`). Out: tables in Markdown on stdout. Each figure is the best of three runs (of seven, for
+//! builds), all in one go, so their ratios hold on any machine; what a second thread adds is the median over the rounds, with least and most. Where the
+//! system tells (Linux), stages are measured in processor time, so that they hold on a busy one too, and builds in both. Run with `cargo bench -p hds-indexer --bench build`; words behind `--` choose the parts
 //! (`stages build memory peers`). `HDS_PEERS_PYTHON` names a Python with `tokenizers` and `zstandard`
 //! for `peers.py`, `HDS_DOLMA` the program `dolma`.
 
@@ -20,7 +20,7 @@ use hds_indexer::record::{FieldPath, Found, read_object};
 use hds_indexer::tokenize::{Tokenizer, TokenizerChoice, load};
 
 const RUNS: usize = 3;
-const BUILD_ROUNDS: usize = 6;
+const BUILD_ROUNDS: usize = 7;
 const PARTS: [&str; 4] = ["stages", "build", "memory", "peers"];
 
 struct Corpus {
@@ -280,11 +280,11 @@ fn build(inputs: &[PathBuf], tokenizer: &Path, threads: usize, target: &Path) ->
     }
 }
 
-/// Builds of one thread, of two, and two of one thread side by side: in turn, so that a slow minute of the machine is shared by all, and
-/// the fastest of each.
+/// Builds of one thread, of two, and two of one thread side by side, in turn, so that a slow minute of the machine is shared by all: the
+/// fastest of each, and what a second core adds in a round.
 fn builds(corpus: &Corpus) {
     println!(
-        "| whole build | threads | MB of text/s | seconds | ratio | processor seconds with loading | peak MiB |\n|---|---|---|---|---|---|---|"
+        "| whole build | threads | MB of text/s | seconds | times one thread: median (least to most) | processor seconds with loading | peak MiB |\n|---|---|---|---|---|---|---|"
     );
     for times in [1, 4] {
         let scratch = tempfile::tempdir().unwrap();
@@ -298,33 +298,41 @@ fn builds(corpus: &Corpus) {
             )
         };
         let (mut one, mut two, mut apart) = (Built::default(), Built::default(), 0.0_f64);
+        let (mut gains, mut gains_apart) = (Vec::new(), Vec::new());
         for _ in 0..BUILD_ROUNDS {
-            one = one.or_faster(run(1, "index"));
-            two = two.or_faster(run(2, "index"));
-            let both = std::thread::scope(|scope| {
+            let (single, double) = (run(1, "index"), run(2, "index"));
+            let both: f64 = std::thread::scope(|scope| {
                 let builds = ["index-a", "index-b"].map(|name| scope.spawn(move || run(1, name)));
-                builds.map(|build| build.join().unwrap().megabytes_per_second)
+                let rates = builds.map(|build| build.join().unwrap().megabytes_per_second);
+                rates.iter().sum()
             });
-            apart = apart.max(both.iter().sum());
+            gains.push(double.megabytes_per_second / single.megabytes_per_second);
+            gains_apart.push(both / single.megabytes_per_second);
+            one = one.or_faster(single);
+            two = two.or_faster(double);
+            apart = apart.max(both);
         }
-        for (threads, run) in [(1, &one), (2, &two)] {
+        for (threads, run, gain) in [(1, &one, "1".into()), (2, &two, spread(&mut gains))] {
             println!(
-                "| {times} × minipile | {threads} | {:.1} | {:.2} | {:.2} | {:.2} | {:.0} |",
-                run.megabytes_per_second,
-                run.seconds,
-                run.megabytes_per_second / one.megabytes_per_second,
-                run.processor_seconds,
-                run.peak_memory
+                "| {times} × minipile | {threads} | {:.1} | {:.2} | {gain} | {:.2} | {:.0} |",
+                run.megabytes_per_second, run.seconds, run.processor_seconds, run.peak_memory
             );
         }
         println!(
-            "| {times} × minipile, twice side by side | 1 each | {apart:.1} | | {:.2} | | |",
-            apart / one.megabytes_per_second
+            "| {times} × minipile, twice side by side | 1 each | {apart:.1} | | {} | | |",
+            spread(&mut gains_apart)
         );
     }
     println!(
         "\nTwo builds that share nothing but the machine, side by side, show how far its second core goes.\n"
     );
+}
+
+/// The median of an odd number of figures, with the least and the most.
+fn spread(figures: &mut [f64]) -> String {
+    figures.sort_by(f64::total_cmp);
+    let (least, most) = (figures[0], figures[figures.len() - 1]);
+    format!("{:.2} ({least:.2} to {most:.2})", figures[figures.len() / 2])
 }
 
 /// The corpus several times over, under other names. Never by links: what writes to one writes to the corpus.
