@@ -183,6 +183,19 @@ pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), Fil
     })
 }
 
+/// Whether both are of one file, as far as the system tells.
+pub(crate) fn is_same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (one.dev(), one.ino()) == (other.dev(), other.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        one.is_file() == other.is_file()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,10 @@
 //! - Readers take no lock. A killed process leaves nothing that blocks the next: the file is an ordinary
 //!   one, and a writer that died is replaced by making the file anew.
 //!
-//! The file: sixteen words of header, then a ring of [`SLOTS`] slots (number, first batch, version, K weights).
+//! - Damage to the file is an error: slots carry a sum of what is in them, a file that was cut short is noticed before it is read (short
+//!   of a race that only the system could close), and a reader tells where another writer has made the file anew.
+//!
+//! The file: sixteen words of header, then a ring of [`SLOTS`] slots (number, first batch, version, sum, K weights).
 //! The word `GATE` is `2 · frontier + writing`: batches below the frontier are settled. A reader settles
 //! batch t by moving the frontier to t + 1; the writer holds it still by the low bit for the time of one
 //! copy. An entry whose first batch is below the frontier never changes; the newest one, as long as no batch
@@ -63,8 +66,8 @@ use crate::mixture::Mixture;
 /// Entries that are kept: how many settled changes of weights a reader may be behind.
 pub const SLOTS: u64 = 4096;
 
-/// "HDSLIVE1".
-const MAGIC: u64 = u64::from_le_bytes(*b"HDSLIVE1");
+/// "HDSLIVE2".
+const MAGIC: u64 = u64::from_le_bytes(*b"HDSLIVE2");
 // Words of the header.
 const FORMAT: usize = 0;
 const DOMAINS: usize = 1;
@@ -80,11 +83,16 @@ const HEADER: usize = 16;
 const NUMBER: usize = 0;
 const STEP: usize = 1;
 const VERSION: usize = 2;
-const WEIGHTS: usize = 3;
+const SUM: usize = 3;
+const WEIGHTS: usize = 4;
 /// In place of a slot's number while it is written.
 const BEING_WRITTEN: u64 = u64::MAX;
 /// How long a reader waits for a copy of K numbers to end before it asks whether the writer lives.
 const COPY_PATIENCE: Duration = Duration::from_millis(200);
+/// How long before it takes the file for damaged: no writer copies K numbers for so long.
+const LONGEST_COPY: Duration = Duration::from_secs(5);
+/// Batches are below this in every run; what says otherwise is damaged.
+const BEYOND_ANY_RUN: u64 = 1 << 60;
 /// Longest sleep between two looks at the horizon.
 const LONGEST_NAP: Duration = Duration::from_micros(250);
 
@@ -112,7 +120,7 @@ impl SharedWeights {
     pub fn open(path: &Path, domains: &DomainSet) -> Result<Self, SharedWeightsError> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| SharedWeightsError::io("open", path, e))?;
-        Ok(Self::of(Board::open(path, domains, &file)?))
+        Ok(Self::of(Board::open(path, domains, file)?))
     }
 
     fn of(board: Board) -> Self {
@@ -128,12 +136,13 @@ impl SharedWeights {
     ///
     /// # Errors
     /// [`SharedWeightsError::Horizon`] if it still is then: ask again. Else if the writer died while
-    /// others wait for it, the reader is too far behind, or the file holds no mixture.
+    /// others wait for it, another writer made the file anew, the reader is too far behind, or the file is damaged.
     pub fn settle(
         &self,
         step: u64,
         patience: Duration,
     ) -> Result<Arc<VersionedMixture>, SharedWeightsError> {
+        self.board.words.check(&self.board.path)?;
         self.board.wait_for_horizon(step, patience)?;
         self.board.move_frontier(step)?;
         self.look(step)
@@ -142,8 +151,9 @@ impl SharedWeights {
     /// The mixture that governs batch `step` as things stand, without settling it.
     ///
     /// # Errors
-    /// If the reader is too far behind, or the file holds no mixture.
+    /// If the reader is too far behind, or the file is damaged.
     pub fn look(&self, step: u64) -> Result<Arc<VersionedMixture>, SharedWeightsError> {
+        self.board.words.check_length(&self.board.path)?;
         // A poisoned lock still holds a whole Arc.
         let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
         let found = self.board.entry_of(step, last.as_ref())?;
@@ -153,12 +163,18 @@ impl SharedWeights {
 
     /// How often the writer has told readers to stop waiting ([`SharedWeightsWriter::stop_readers`]).
     pub fn stops(&self) -> u64 {
-        self.board.words.at(STOPS).load(Acquire)
+        match self.board.words.is_whole() {
+            true => self.board.words.at(STOPS).load(Acquire),
+            false => 0,
+        }
     }
 
     /// Batches below this are settled.
     pub fn frontier(&self) -> u64 {
-        self.board.words.at(GATE).load(Acquire) >> 1
+        match self.board.words.is_whole() {
+            true => self.board.words.at(GATE).load(Acquire) >> 1,
+            false => 0,
+        }
     }
 
     /// The domains that weights are for.
@@ -177,7 +193,7 @@ impl Board {
         HEADER as u64 + slots * (WEIGHTS + domains.len()) as u64
     }
 
-    fn open(path: &Path, domains: &DomainSet, file: &File) -> Result<Self, SharedWeightsError> {
+    fn open(path: &Path, domains: &DomainSet, file: File) -> Result<Self, SharedWeightsError> {
         let bad = |reason: String| SharedWeightsError::Format {
             path: path.to_owned(),
             reason,
@@ -192,7 +208,7 @@ impl Board {
         }
         let words = Words::map(file).map_err(|e| SharedWeightsError::io("map", path, e))?;
         if words.at(FORMAT).load(Acquire) != MAGIC {
-            return Err(bad("does not begin with HDSLIVE1".into()));
+            return Err(bad("does not begin with HDSLIVE2".into()));
         }
         let count = words.at(DOMAINS).load(Relaxed);
         if count != domains.len() as u64 {
@@ -237,6 +253,7 @@ impl Board {
                 });
             }
             std::thread::sleep(nap);
+            self.words.check(&self.path)?;
             nap = (nap * 2).min(LONGEST_NAP);
         }
         Ok(())
@@ -247,6 +264,9 @@ impl Board {
         let gate = self.words.at(GATE);
         let mut seen = gate.load(Acquire);
         let mut start = None;
+        if seen >> 1 > BEYOND_ANY_RUN {
+            return Err(self.damaged("its frontier is beyond any run"));
+        }
         while seen >> 1 <= step {
             if seen & 1 == 1 {
                 self.copy_turn(&mut start)?;
@@ -272,6 +292,9 @@ impl Board {
         let mut start = None;
         'again: loop {
             let end = count.load(Acquire);
+            if end == 0 {
+                return Err(self.damaged("it has no entry"));
+            }
             let oldest = end.saturating_sub(SLOTS);
             for number in (oldest..end).rev() {
                 let slot = self.slot(number);
@@ -280,10 +303,12 @@ impl Board {
                     self.copy_turn(&mut start)?;
                     continue 'again;
                 }
-                if self.words.at(slot + STEP).load(Relaxed) > step {
+                let begin = self.words.at(slot + STEP).load(Relaxed);
+                if begin > step {
                     continue;
                 }
                 let version = self.words.at(slot + VERSION).load(Relaxed);
+                let sum = self.words.at(slot + SUM).load(Relaxed);
                 let known = last.filter(|last| last.version == version);
                 let weights: Vec<f64> = match known {
                     Some(_) => Vec::new(),
@@ -300,6 +325,9 @@ impl Board {
                 if let Some(known) = known {
                     return Ok(Arc::clone(known));
                 }
+                if sum != sum_of(begin, version, &weights) {
+                    return Err(self.damaged(&format!("the sum of entry {number} does not fit it")));
+                }
                 let mixture = Mixture::new(weights, &self.domains).map_err(|source| {
                     SharedWeightsError::Weights {
                         path: self.path.clone(),
@@ -310,9 +338,12 @@ impl Board {
                 return Ok(Arc::new(VersionedMixture { version, mixture }));
             }
             if count.load(Acquire) == end {
-                return Err(SharedWeightsError::Behind {
-                    path: self.path.clone(),
-                    step,
+                let path = self.path.clone();
+                return Err(if end > SLOTS {
+                    SharedWeightsError::Behind { path, step }
+                } else {
+                    let first = self.words.at(self.slot(0) + STEP).load(Relaxed);
+                    SharedWeightsError::Before { path, step, first }
                 });
             }
         }
@@ -321,13 +352,24 @@ impl Board {
     /// Lets the writer finish a copy, as long as it lives.
     fn copy_turn(&self, start: &mut Option<Instant>) -> Result<(), SharedWeightsError> {
         let since = *start.get_or_insert_with(Instant::now);
+        if since.elapsed() > LONGEST_COPY {
+            return Err(self.damaged("an entry has been half written for seconds"));
+        }
         if since.elapsed() > COPY_PATIENCE {
             self.check_writer()?;
-            *start = None;
+            self.words.check(&self.path)?;
         }
         std::hint::spin_loop();
         std::thread::yield_now();
         Ok(())
+    }
+
+    #[cold]
+    fn damaged(&self, what: &str) -> SharedWeightsError {
+        SharedWeightsError::Format {
+            path: self.path.clone(),
+            reason: format!("is damaged: {what}"),
+        }
     }
 
     /// Looks whether the writing process lives, where the system has a way to tell.
@@ -357,6 +399,18 @@ fn has_ended(process: u64) -> bool {
         }
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
+}
+
+/// Of what is in a slot, to tell damage.
+fn sum_of(step: u64, version: u64, weights: &[f64]) -> u64 {
+    let words = weights.iter().map(|weight| weight.to_bits());
+    // FNV-1a over words, with a turn so that high bits count too.
+    [step, version]
+        .into_iter()
+        .chain(words)
+        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+            (sum ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29)
+        })
 }
 
 /// Tells sets of domains apart, order included.

@@ -4,115 +4,36 @@
 //! reader of it. One header line, then one line per change:
 //!
 //! ```json
-//! {"format":"hds-weight-log","version":1,"domains":["code","law"],"index":"<fingerprint>","seed":7}
-//! {"step":0,"version":1,"weights":[0.5,0.5]}
+//! {"format":"hds-weight-log","version":1,"domains":["code","law"],"index":"<fingerprint>","seed":7,"stream":{"batch size":"32"}}
+//! {"step":0,"version":1,"after":0,"weights":[0.5,0.5]}
 //! ```
 //!
-//! Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
-//! crash is dropped when the log is continued; a log has one writer at a time. Reading holds one mixture at a time.
+//! `after` is the version of the line before (0 in the first), so that a line that went missing is noticed; `stream` holds what else the
+//! batches depend on. Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
+//! crash is dropped when the log is continued; a log has one writer at a time, who notices when the file is moved or removed. Reading
+//! holds one mixture at a time.
 
+mod error;
+
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use error::WeightLogError;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::domain::DomainSet;
-use crate::durable::open_regular;
+use crate::durable::{is_same_file, open_regular};
 use crate::live::VersionedMixture;
-use crate::mixture::{Mixture, MixtureError};
+use crate::mixture::Mixture;
 
 /// Version of the file format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_NAME: &str = "hds-weight-log";
 const CLAIM_TRIES: u32 = 30;
 const CLAIM_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why a weight log cannot be written or read.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum WeightLogError {
-    /// The system refused.
-    #[error("weight log {path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Two writers at once would cut each other's entries off.
-    #[error(
-        "weight log {path} is being written by another run or dataset; give each a log of its own, or end the other first"
-    )]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line is not what the format says.
-    #[error("weight log {path}, line {line}: {reason}")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line number from 1.
-        line: u64,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Weights that are no mixture.
-    #[error("weight log {path}, line {line}: {source}")]
-    Weights {
-        /// The file.
-        path: PathBuf,
-        /// Line number from 1.
-        line: u64,
-        /// What is wrong.
-        source: MixtureError,
-    },
-    /// Entries are missing at the end.
-    #[error(
-        "weight log {path} has lost entries: before step {step} the next after version {got} is missing, the run was at {want}; \
-         put the whole file back"
-    )]
-    Lost {
-        /// The file.
-        path: PathBuf,
-        /// The step to go on with.
-        step: u64,
-        /// The last version it has.
-        got: u64,
-        /// The version that governs that step.
-        want: u64,
-    },
-    /// The last line is cut short.
-    #[error(
-        "weight log {path}, line {line}: cut short, so the weights after batch {last} are not known (batch {step} was asked for); put the whole \
-         file back, or delete that line to go on under the weights before it"
-    )]
-    Torn {
-        /// The file.
-        path: PathBuf,
-        /// Line number from 1.
-        line: u64,
-        /// The batch that the last whole entry begins with.
-        last: u64,
-        /// The batch asked for.
-        step: u64,
-    },
-    /// The log belongs to something else.
-    #[error("weight log {path} is of another {what}: it has {got}, expected {want}")]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// What differs ("index", "seed", "domains", "format version").
-        what: &'static str,
-        /// What the log says.
-        got: String,
-        /// What was expected.
-        want: String,
-    },
-}
 
 /// First line of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,10 +47,13 @@ pub struct Header {
     pub index: String,
     /// Seed of the draws.
     pub seed: u64,
+    /// What else the batches depend on, by its name in words; empty where whoever wrote the log did not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stream: BTreeMap<String, String>,
 }
 
 impl Header {
-    /// The header of a run's log.
+    /// The header of a run's log; `hds_loader::LoaderConfig::log_header` makes one that also says what else the batches depend on.
     pub fn new(domains: DomainSet, index: String, seed: u64) -> Self {
         Self {
             format: FORMAT_NAME.into(),
@@ -137,6 +61,7 @@ impl Header {
             domains,
             index,
             seed,
+            stream: BTreeMap::new(),
         }
     }
 }
@@ -146,6 +71,8 @@ impl Header {
 struct Line {
     step: u64,
     version: u64,
+    /// Version of the line before, 0 in the first.
+    after: u64,
     weights: Vec<f64>,
 }
 
@@ -164,8 +91,6 @@ pub struct WeightLogWriter {
     path: PathBuf,
     out: BufWriter<File>,
     last_version: u64,
-    /// Versions that were passed over, in a log that was gone on with.
-    gap: Option<u64>,
 }
 
 impl WeightLogWriter {
@@ -186,7 +111,6 @@ impl WeightLogWriter {
             path: path.to_owned(),
             out: BufWriter::new(file),
             last_version: 0,
-            gap: None,
         };
         writer.line(header)?;
         Ok(writer)
@@ -206,15 +130,12 @@ impl WeightLogWriter {
             .map_err(|e| io_error(path, e))?;
         claim(&file, path)?;
         let mut keep = reader.consumed;
-        let (mut last_version, mut gap) = (0, None);
+        let mut last_version = 0;
         while let Some(entry) = reader.next_entry()? {
             if entry.step >= next_step {
                 break;
             }
             keep = reader.consumed;
-            if entry.weights.version != last_version + 1 {
-                gap = gap.or(Some(last_version));
-            }
             last_version = entry.weights.version;
         }
         file.set_len(keep)
@@ -224,23 +145,32 @@ impl WeightLogWriter {
             path: path.to_owned(),
             out: BufWriter::new(file),
             last_version,
-            gap,
         })
     }
 
     /// Refuses a log that cannot lead to `version` governing batch `step`, where every step publishes once at most and is noted.
     ///
     /// # Errors
-    /// If its last version is not that one or the one before, or versions are missing.
+    /// If its last version is neither that one nor the one before.
     pub fn expect_version(&self, step: u64, version: u64) -> Result<(), WeightLogError> {
-        let whole = self.last_version == version || self.last_version + 1 == version;
-        if whole && self.gap.is_none() {
+        if self.last_version + 1 == version {
+            return Ok(());
+        }
+        self.expect_last(step, version)
+    }
+
+    /// Refuses a log whose last entry before batch `step` is not `version`, which governed the batch before.
+    ///
+    /// # Errors
+    /// [`WeightLogError::Lost`].
+    pub fn expect_last(&self, step: u64, version: u64) -> Result<(), WeightLogError> {
+        if self.last_version == version {
             return Ok(());
         }
         Err(WeightLogError::Lost {
             path: self.path.clone(),
             step,
-            got: self.gap.unwrap_or(self.last_version),
+            got: self.last_version,
             want: version,
         })
     }
@@ -248,15 +178,17 @@ impl WeightLogWriter {
     /// Notes the mixture that governs batch `step`; nothing is written if it is the one already noted.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or is no longer under its name: what is written then would be lost with this process.
     pub fn record(&mut self, step: u64, weights: &VersionedMixture) -> Result<(), WeightLogError> {
         if weights.version == self.last_version {
             return Ok(());
         }
-        self.last_version = weights.version;
+        self.expect_in_place()?;
+        let after = std::mem::replace(&mut self.last_version, weights.version);
         self.line(&Line {
             step,
             version: weights.version,
+            after,
             weights: weights.mixture.weights().to_vec(),
         })
     }
@@ -278,6 +210,18 @@ impl WeightLogWriter {
             .flush()
             .and_then(|()| self.out.get_ref().sync_data())
             .map_err(|e| io_error(&self.path, e))
+    }
+
+    fn expect_in_place(&self) -> Result<(), WeightLogError> {
+        let here = self.out.get_ref().metadata();
+        let here = here.map_err(|e| io_error(&self.path, e))?;
+        match self.path.metadata() {
+            Ok(there) if is_same_file(&here, &there) => Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(&self.path, e)),
+            _ => Err(WeightLogError::Moved {
+                path: self.path.clone(),
+            }),
+        }
     }
 
     fn line<T: Serialize>(&mut self, value: &T) -> Result<(), WeightLogError> {
@@ -350,7 +294,7 @@ impl WeightLogReader {
     /// Checks that the log is of the run that `want` describes.
     ///
     /// # Errors
-    /// If domains, index or seed differ; says which.
+    /// If domains, index, seed, or what both say of the stream differ; says which.
     pub fn expect(&self, want: &Header) -> Result<(), WeightLogError> {
         let mismatch = |what, got: String, want: String| {
             Err(WeightLogError::Mismatch {
@@ -373,6 +317,19 @@ impl WeightLogReader {
         }
         if got.seed != want.seed {
             return mismatch("seed", got.seed.to_string(), want.seed.to_string());
+        }
+        for (what, want) in &want.stream {
+            match got.stream.get(what) {
+                Some(got) if got != want => {
+                    return Err(WeightLogError::OtherStream {
+                        path: self.path.clone(),
+                        what: what.clone(),
+                        got: got.clone(),
+                        want: want.clone(),
+                    });
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -430,6 +387,13 @@ impl WeightLogReader {
             return Err(bad(format!(
                 "step {} version {} after step {step} version {version}; both must grow",
                 line.step, line.version
+            )));
+        }
+        let before = self.last.map_or(0, |(_, version)| version);
+        if line.after != before {
+            return Err(bad(format!(
+                "comes after version {}, and before it is version {before}: lines are missing; put the whole file back",
+                line.after
             )));
         }
         let mixture = Mixture::new(line.weights, &self.header.domains).map_err(|source| {
@@ -494,5 +458,4 @@ fn io_error(path: &Path, source: io::Error) -> WeightLogError {
 }
 
 #[cfg(test)]
-#[path = "weight_log_tests.rs"]
 mod tests;

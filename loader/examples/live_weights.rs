@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use hds::weight_log::{Header, WeightLogWriter};
+use hds::weight_log::WeightLogWriter;
 use hds::{LiveWeights, Mixture};
 use hds_loader::{Index, Loader, LoaderConfig, LoaderState};
 
@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = LoaderConfig::new(128, 8, SEED);
     let mut loader = Loader::new(index.clone(), weights.clone(), config.clone())?;
 
-    // Index, seed and this log are enough to replay the run.
+    // This log is enough to replay the run; its header says of what.
     let log_path = std::env::temp_dir().join("live_weights.jsonl");
-    let header = Header::new(domains.clone(), index.fingerprint().to_string(), SEED);
+    let header = config.log_header(&index);
     let mut log = WeightLogWriter::create(&log_path, &header)?;
 
     for step in 0..STEPS {

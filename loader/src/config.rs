@@ -3,11 +3,14 @@
 //! Always holds for a configuration that passes [`LoaderConfig::check`]: every size is at least 1 and
 //! small enough that no product of them overflows.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hds::weight_log::Header;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LoaderError;
+use crate::index::Index;
 
 /// How the domains of a batch's slots are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +161,14 @@ impl LoaderConfig {
                 "{} sequences of {} + 1 tokens are more than 2^31 in one batch",
                 self.batch_size, self.sequence_length
             );
-            return fail("batch_size", reason);
+            // Whichever would be too large by itself.
+            let alone = self.sequence_length >= i32::MAX as usize;
+            let field = if alone {
+                "sequence_length"
+            } else {
+                "batch_size"
+            };
+            return fail(field, reason);
         }
         if self.world_size > self.batch_size {
             let reason = format!(
@@ -192,6 +202,32 @@ impl LoaderConfig {
             );
         }
         Ok(())
+    }
+
+    /// The header of a weight log of batches that are drawn so from this index: with the log's weights and a loader for which it is the
+    /// same the same batches come again, on any number of ranks.
+    pub fn log_header(&self, index: &Index) -> Header {
+        let domain_end = match self.domain_end {
+            DomainEnd::Restart => "restart".into(),
+            DomainEnd::Stop => "stop".into(),
+            DomainEnd::Cap { epochs } => format!("cap of {epochs} epochs"),
+        };
+        let word = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let fingerprint = index.fingerprint().to_string();
+        let mut header = Header::new(index.domains().clone(), fingerprint, self.seed);
+        header.stream = BTreeMap::from([
+            ("batch size".into(), self.batch_size.to_string()),
+            ("domain end".into(), domain_end),
+            ("draws".into(), word(&self.draws)),
+            (
+                "least sequences of a domain".into(),
+                self.minimum_per_domain.to_string(),
+            ),
+            ("order of windows".into(), word(&self.order)),
+            ("packing".into(), word(&self.packing)),
+            ("sequence length".into(), self.sequence_length.to_string()),
+        ]);
+        header
     }
 
     /// The slots of the global batch that this rank reads: contiguous, and all ranks' together 0..B.
@@ -232,13 +268,14 @@ mod tests {
     #[test]
     fn each_bad_value_is_named() {
         type Edit = fn(&mut LoaderConfig);
-        let cases: [(Edit, &str); 9] = [
+        let cases: [(Edit, &str); 10] = [
             (|c| c.sequence_length = 0, "sequence_length"),
             (|c| c.batch_size = 0, "batch_size"),
             (|c| c.world_size = 0, "world_size"),
             (|c| c.rank = 1, "rank"),
             (|c| c.world_size = 9, "world_size"),
-            (|c| c.sequence_length = usize::MAX, "batch_size"),
+            (|c| c.sequence_length = usize::MAX, "sequence_length"),
+            (|c| c.batch_size = usize::MAX, "batch_size"),
             (|c| c.minimum_per_domain = 9, "minimum_per_domain"),
             (|c| c.read_ahead_batches = 1025, "read_ahead_batches"),
             (

@@ -97,6 +97,14 @@ pub enum LoaderError {
         /// Largest id of the vocabulary.
         largest: u32,
     },
+    /// The system gives no memory for a batch.
+    #[error(
+        "no memory for a batch: {bytes} more bytes were not to be had; make batch_size or sequence_length smaller"
+    )]
+    Memory {
+        /// What was asked for.
+        bytes: usize,
+    },
     /// A saved state is of another run.
     #[error("the loader state is of another {what}: it has {got}, this loader has {want}")]
     State {
@@ -115,4 +123,31 @@ pub enum LoaderError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+/// Makes room for `count` values in all: sizes are the user's, and may be more than there is memory for.
+///
+/// # Errors
+/// [`LoaderError::Memory`].
+pub(crate) fn make_room<T>(values: &mut Vec<T>, count: usize) -> Result<(), LoaderError> {
+    let more = count.saturating_sub(values.len());
+    let room = values.try_reserve_exact(more);
+    room.map_err(|_| no_memory::<T>(more))
+}
+
+/// Makes room for one more value, and where it has to, for as many again as there are.
+///
+/// # Errors
+/// [`LoaderError::Memory`].
+#[inline]
+pub(crate) fn make_room_for_one<T>(values: &mut Vec<T>) -> Result<(), LoaderError> {
+    let room = values.try_reserve(1);
+    room.map_err(|_| no_memory::<T>(values.len().max(1)))
+}
+
+#[cold]
+fn no_memory<T>(count: usize) -> LoaderError {
+    LoaderError::Memory {
+        bytes: count.saturating_mul(size_of::<T>()),
+    }
 }

@@ -14,7 +14,7 @@ use crate::batch::{Batch, SampleId};
 use crate::config::LoaderConfig;
 use crate::domain_end::DomainEnds;
 use crate::draw::Drawer;
-use crate::error::LoaderError;
+use crate::error::{LoaderError, make_room};
 use crate::index::Index;
 use crate::order::WindowOrder;
 use crate::read_ahead::ReadAhead;
@@ -36,6 +36,8 @@ pub struct Loader {
     step: u64,
     /// Samples taken of each domain, length K.
     samples: Vec<u64>,
+    /// Version of the weights that the last batch was drawn from, 0 before the first.
+    last_version: u64,
     /// The weights last found good.
     checked: Arc<VersionedMixture>,
     /// Domain of each slot of the batch being made, length B.
@@ -71,7 +73,9 @@ impl Loader {
     ) -> Result<Self, LoaderError> {
         state.check(&index, &config)?;
         let samples = state.samples.clone();
-        Self::build(index, weights.into(), config, state.step, samples)
+        let mut loader = Self::build(index, weights.into(), config, state.step, samples)?;
+        loader.last_version = state.last_version;
+        Ok(loader)
     }
 
     fn build(
@@ -94,17 +98,21 @@ impl Loader {
         let ends = DomainEnds::new(&config, &windows);
         let order = WindowOrder::new(config.seed, config.order, windows);
         let now = weights.look(step)?;
+        let mut slots = Vec::new();
+        make_room(&mut slots, config.batch_size)?;
+        slots.resize(config.batch_size, DomainId(0));
         let loader = Self {
             drawer: Drawer::new(&config),
             ends,
             read_ahead: ReadAhead::start(&index, &config, &order),
             order,
-            slots: vec![DomainId(0); config.batch_size],
+            slots,
             index,
             weights,
             config,
             step,
             samples,
+            last_version: 0,
             checked: Arc::clone(&now),
         };
         check_weights(&loader.index, &loader.config, &now.mixture)?;
@@ -148,7 +156,7 @@ impl Loader {
         batch.weights = weights;
         batch.sequence_length = self.config.sequence_length;
         batch.slots = self.config.slots();
-        self.number_samples(batch);
+        self.number_samples(batch)?;
         read_rows(&self.index, &self.config, &mut self.order, batch)?;
         // Everything is read: from here on nothing can fail.
         for (total, new) in self.samples.iter_mut().zip(&batch.global_samples) {
@@ -156,6 +164,7 @@ impl Loader {
         }
         batch.ended = self.ends.ended_domains(&self.samples);
         self.step += 1;
+        self.last_version = batch.weights.version;
         if let Some(ahead) = &self.read_ahead {
             ahead.report(self.step, &self.samples, &batch.weights);
         }
@@ -169,7 +178,7 @@ impl Loader {
     /// # Errors
     /// If the weights do not fit the index; the loader then stands where it stood.
     pub fn skip_batch(&mut self) -> Result<(), LoaderError> {
-        self.draw()?;
+        self.last_version = self.draw()?.version;
         for slot in &self.slots {
             self.samples[slot.index()] += 1;
         }
@@ -201,7 +210,14 @@ impl Loader {
         // A source that cannot be read is an error of the next batch; until then the last weights stand.
         let weights = self.weights.look(self.step);
         let weights = weights.unwrap_or_else(|_| Arc::clone(&self.checked));
-        LoaderState::new(&self.index, &self.config, self.step, samples, &weights)
+        LoaderState::new(
+            &self.index,
+            &self.config,
+            self.step,
+            samples,
+            &weights,
+            self.last_version,
+        )
     }
 
     /// Number of the next batch.
@@ -235,9 +251,11 @@ impl Loader {
 
     /// Numbers the samples of the whole batch in slot order; fills `global_samples`, and `domains` and
     /// `samples` (but for their place) of this rank's rows.
-    fn number_samples(&self, batch: &mut Batch) {
+    fn number_samples(&self, batch: &mut Batch) -> Result<(), LoaderError> {
         batch.samples.clear();
         batch.domains.clear();
+        make_room(&mut batch.samples, batch.slots.len())?;
+        make_room(&mut batch.domains, batch.slots.len())?;
         batch.global_samples.clear();
         batch.global_samples.resize(self.samples.len(), 0);
         for (slot, &domain) in self.slots.iter().enumerate() {
@@ -254,5 +272,6 @@ impl Loader {
                 });
             }
         }
+        Ok(())
     }
 }

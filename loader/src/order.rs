@@ -11,6 +11,9 @@ use hds::random::{Purpose, RandomStream};
 use crate::batch::SampleId;
 use crate::config::Order;
 
+/// Samples whose places are permuted side by side; more would only take memory.
+const WALKED_TOGETHER: usize = 4096;
+
 /// Where a sample lies in its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -90,12 +93,14 @@ impl WindowOrder {
 
     /// Replaces places in the order of an epoch by the windows there.
     fn permute(&self, samples: &mut [SampleId]) {
-        let mut walks = Vec::with_capacity(samples.len());
-        walks.extend(samples.iter_mut().filter_map(|sample| {
-            let (_, permutation) = self.cached.get(sample.domain.index())?.as_ref()?;
-            Some((permutation, &mut sample.window))
-        }));
-        Permutation::at_each(walks);
+        for samples in samples.chunks_mut(WALKED_TOGETHER) {
+            let mut walks = Vec::with_capacity(samples.len());
+            walks.extend(samples.iter_mut().filter_map(|sample| {
+                let (_, permutation) = self.cached.get(sample.domain.index())?.as_ref()?;
+                Some((permutation, &mut sample.window))
+            }));
+            Permutation::at_each(walks);
+        }
     }
 
     fn independent(&self, domain: DomainId, count: u64, windows: u64) -> u64 {

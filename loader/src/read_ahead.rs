@@ -18,6 +18,7 @@ use hds::{DomainId, VersionedMixture};
 
 use crate::config::LoaderConfig;
 use crate::draw::Drawer;
+use crate::error::make_room;
 use crate::index::Index;
 use crate::order::WindowOrder;
 use crate::token_stream::StreamRange;
@@ -48,11 +49,14 @@ impl ReadAhead {
             return None;
         }
         let (reports, inbox) = sync_channel(WAITING);
+        let mut slots = Vec::new();
+        make_room(&mut slots, config.batch_size).ok()?;
+        slots.resize(config.batch_size, DomainId(0));
         let worker = Worker {
             index: index.clone(),
             drawer: Drawer::new(config),
             order: order.clone(),
-            slots: vec![DomainId(0); config.batch_size],
+            slots,
             config: config.clone(),
             asked: HashSet::new(),
         };

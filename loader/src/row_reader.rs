@@ -13,7 +13,7 @@ use hds::index::Split;
 use crate::batch::{Batch, token_weighted_mtld};
 use crate::config::{LoaderConfig, Packing};
 use crate::document_search::DocumentSearch;
-use crate::error::LoaderError;
+use crate::error::{LoaderError, make_room};
 use crate::index::Index;
 use crate::order::WindowOrder;
 use crate::source_file::{CACHE_LINE_BYTES, prefetch, prefetch_line};
@@ -38,7 +38,7 @@ struct Row<'a> {
 /// documents end in the padding token.
 ///
 /// # Errors
-/// If the index is damaged. A domain without a window, which the weights' check refuses, is one too.
+/// If the index is damaged, or there is no memory for the batch. A domain without a window, which the weights' check refuses, is one too.
 pub(crate) fn read_rows(
     index: &Index,
     config: &LoaderConfig,
@@ -50,7 +50,8 @@ pub(crate) fn read_rows(
     let token_type = index.manifest().token_type;
     let end_of_document = index.manifest().tokenizer.end_of_document;
     let padding = config.padding_token.unwrap_or(end_of_document);
-    batch.tokens.resize(token_type, batch.samples.len() * width);
+    let count = batch.samples.len();
+    batch.tokens.resize(token_type, count * width)?;
     batch.spans.clear();
     batch.span_ends.clear();
     batch.mtld.clear();
@@ -60,7 +61,12 @@ pub(crate) fn read_rows(
     })?;
     // A server is asked for the windows of all rows at once; whoever reads them waits for each in turn.
     let announced = index.is_remote() && config.packing == Packing::Windows;
-    let mut rows: Vec<Row<'_>> = Vec::with_capacity(batch.samples.len());
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    make_room(&mut rows, count)?;
+    let mut searches: Vec<DocumentSearch<'_>> = Vec::new();
+    make_room(&mut searches, count)?;
+    make_room(&mut batch.mtld, count)?;
+    make_room(&mut batch.span_ends, count)?;
     for sample in &batch.samples {
         let stream = index.split(sample.domain, Split::Train);
         let range = stream.sample(config.packing, length, sample.window)?;
@@ -76,7 +82,6 @@ pub(crate) fn read_rows(
         tokens.chunks(PAGE_BYTES).for_each(prefetch_line);
         prefetch_line(&tokens[tokens.len().saturating_sub(1)..]);
     }
-    let mut searches: Vec<DocumentSearch<'_>> = Vec::with_capacity(rows.len());
     let mut ahead = Ahead::default();
     for turn in 0..rows.len() + READ {
         if let Some(row) = rows.get(turn - FETCH) {

@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) const CACHE_LINE_BYTES: usize = 64;
 /// Most files that are kept open for reading; systems commonly allow a process 1,024 in all.
 const MOST_KEPT_OPEN: usize = 256;
+/// Of the files that the system allows this process, one in so many at most.
+const SHARE_KEPT_OPEN: usize = 4;
 static KEPT_OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// How the files of an index are read.
@@ -245,7 +247,7 @@ impl SourceFile {
         };
         let opened = match map.filter(|map| map.len() as u64 == self.bytes) {
             Some(map) => Opened::Map(map),
-            None if KEPT_OPEN.fetch_add(1, Ordering::Relaxed) < MOST_KEPT_OPEN => {
+            None if KEPT_OPEN.fetch_add(1, Ordering::Relaxed) < most_kept_open() => {
                 Opened::File(KeptFile(file))
             }
             None => {
@@ -366,6 +368,30 @@ fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> IndexE
     }
 }
 
+/// Most files to keep open, as far as the system's limit for this process lets.
+fn most_kept_open() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| most_of_limit(limit_of_open_files()))
+}
+
+fn most_of_limit(limit: Option<u64>) -> usize {
+    // Beyond usize, it is no limit.
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    limit.map_or(MOST_KEPT_OPEN, |limit| {
+        MOST_KEPT_OPEN.min(limit / SHARE_KEPT_OPEN)
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn limit_of_open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit_of_open_files() -> Option<u64> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,6 +463,14 @@ mod tests {
             opened_each_time += usize::from(matches!(file.opened.get(), Some(Opened::Path)));
         }
         assert!(opened_each_time >= 20, "{opened_each_time}");
+        for (limit, most) in [
+            (Some(64), 16),
+            (Some(256), 64),
+            (Some(1 << 20), 256),
+            (None, 256),
+        ] {
+            assert_eq!(most_of_limit(limit), most);
+        }
         drop(files);
         let (_folder, again) = file(&[1], Access::Read);
         again.range(0..1, &mut vec![]).unwrap();

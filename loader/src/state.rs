@@ -32,7 +32,6 @@ pub struct LoaderState {
     /// How windows are ordered.
     pub order: Order,
     /// What a sequence is.
-    #[serde(default)]
     pub packing: Packing,
     /// Samples taken of each domain so far, length K.
     pub samples: Vec<u64>,
@@ -40,19 +39,24 @@ pub struct LoaderState {
     pub weights_version: u64,
     /// The weights in force, length K.
     pub weights: Vec<f64>,
+    /// Version of the weights that the batch before was drawn from, 0 before the first: the last one that a weight log must hold.
+    pub last_version: u64,
+    /// Digest of all else, by which an edited or damaged state is noticed.
+    pub digest: String,
 }
 
 impl LoaderState {
     /// A loader of this index and configuration before batch `step`, with `samples` taken so far (length
-    /// K) and these weights in force.
+    /// K) and these weights in force; the batch before was drawn from those of `last_version`.
     pub fn new(
         index: &Index,
         config: &LoaderConfig,
         step: u64,
         samples: Vec<u64>,
         weights: &VersionedMixture,
+        last_version: u64,
     ) -> Self {
-        Self {
+        let mut state = Self {
             format: FORMAT_NAME.into(),
             version: FORMAT_VERSION,
             index: index.fingerprint().to_string(),
@@ -64,7 +68,22 @@ impl LoaderState {
             samples,
             weights_version: weights.version,
             weights: weights.mixture.weights().to_vec(),
-        }
+            last_version,
+            digest: String::new(),
+        };
+        state.digest = state.digest_of_content();
+        state
+    }
+
+    /// 16 hexadecimal digits of BLAKE3 over everything but the digest, as JSON.
+    fn digest_of_content(&self) -> String {
+        let content = Self {
+            digest: String::new(),
+            ..self.clone()
+        };
+        // Plain numbers, words and lists: there is nothing in it that JSON cannot say.
+        let text = serde_json::to_vec(&content).unwrap_or_default();
+        blake3::hash(&text).to_hex()[..16].to_owned()
     }
 
     /// The weights that were in force, for [`hds::LiveWeights::resumed`].
@@ -164,7 +183,13 @@ impl LoaderState {
             }
         }
         self.weights_in_force(domains)
-            .map(|_| ())
-            .map_err(|source| LoaderError::Weights { source })
+            .map_err(|source| LoaderError::Weights { source })?;
+        if self.digest != self.digest_of_content() {
+            return Err(LoaderError::BadState {
+                field: "digest",
+                reason: "the state is not as it was saved: it was edited or damaged since".into(),
+            });
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::batch::DocumentSpan;
 use crate::config::Packing;
 use crate::document_search::DocumentSearch;
 use crate::document_table::DocumentTable;
-use crate::error::LoaderError;
+use crate::error::{LoaderError, make_room_for_one};
 use crate::place::Place;
 use crate::source_file::SourceFile;
 use crate::tokens::TokensMut;
@@ -445,6 +445,7 @@ impl<'a> StreamRange<'a> {
                     return Err(batch.damaged(reason).into());
                 }
                 let stop = next.min(shard_end);
+                make_room_for_one(out)?;
                 out.push(DocumentSpan {
                     // Both are at most the length of the range.
                     start: (place - self.from) as u32,

@@ -5,6 +5,8 @@
 use hds::index::TokenType;
 use multiversion::multiversion;
 
+use crate::error::{LoaderError, make_room};
+
 /// Owned token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tokens {
@@ -56,13 +58,29 @@ impl Tokens {
     }
 
     /// Makes room for `count` tokens; what is in them before they are written is unspecified.
-    pub(crate) fn resize(&mut self, token_type: TokenType, count: usize) {
-        match (&mut *self, token_type) {
-            (Self::U16(tokens), TokenType::U16) => tokens.resize(count, 0),
-            (Self::U32(tokens), TokenType::U32) => tokens.resize(count, 0),
-            (_, TokenType::U16) => *self = Self::U16(vec![0; count]),
-            (_, TokenType::U32) => *self = Self::U32(vec![0; count]),
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(crate) fn resize(
+        &mut self,
+        token_type: TokenType,
+        count: usize,
+    ) -> Result<(), LoaderError> {
+        let other = Self::new(token_type);
+        if std::mem::discriminant(self) != std::mem::discriminant(&other) {
+            *self = other;
         }
+        match self {
+            Self::U16(tokens) => {
+                make_room(tokens, count)?;
+                tokens.resize(count, 0);
+            }
+            Self::U32(tokens) => {
+                make_room(tokens, count)?;
+                tokens.resize(count, 0);
+            }
+        }
+        Ok(())
     }
 
     /// The tokens `range`, to be written.

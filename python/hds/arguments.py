@@ -79,6 +79,10 @@ def path(name: str, value: Any) -> str:
         text = os.fsdecode(value)
     except TypeError:
         raise TypeError(f"{name}: {shown(value)} is no path; give a str or an os.PathLike") from None
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: {text!r} is no path; it has characters that no file name can have") from None
     if not text or "\0" in text:
         raise ValueError(f"{name}: {text!r} is no path")
     return text

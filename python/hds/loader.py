@@ -55,7 +55,6 @@ class DataLoader(torch.utils.data.DataLoader):
         batches: Any = super().__iter__()
         try:
             while True:
-                dataset._check_iteration(now)
                 try:
                     batch = next(batches)
                     if isinstance(batch, Carried):
@@ -64,6 +63,8 @@ class DataLoader(torch.utils.data.DataLoader):
                     return
                 dataset._taken()
                 yield batch
+                # Before the horizon moves: it may be another iteration's by now.
+                dataset._check_iteration(now)
                 self._allow()
         finally:
             # Workers end before the horizon opens, so that none draws a batch that nobody takes.

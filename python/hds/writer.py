@@ -31,6 +31,8 @@ class WeightsWriter:
         for name in self._domains:
             if not isinstance(name, str):
                 raise TypeError(f"domains: {arguments.shown(name)} is no name")
+            if not name.isprintable():
+                raise ValueError(f"domains: {name!r} is no name; it has characters that cannot be printed")
         self._writer = _native.WeightsWriter(
             arguments.path("path", path),
             self._domains,

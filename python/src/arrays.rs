@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use hds_loader::Batch;
+use hds_loader::{Batch, LoaderError};
 use numpy::ndarray::{ArrayView, Dim};
 use numpy::{Element, PyArray};
 use pyo3::prelude::*;
@@ -102,7 +102,14 @@ pub(crate) struct Filled {
 }
 
 /// Puts the wanted arrays of a batch side by side.
-pub(crate) fn fill(batch: &Batch, options: &ArrayOptions, pool: &Pool) -> Filled {
+///
+/// # Errors
+/// [`LoaderError::Memory`].
+pub(crate) fn fill(
+    batch: &Batch,
+    options: &ArrayOptions,
+    pool: &Pool,
+) -> Result<Filled, LoaderError> {
     let (rows, length) = (batch.rows(), batch.sequence_length);
     let mut boundaries = Vec::new();
     if options.wants("cu_seqlens") {
@@ -130,6 +137,11 @@ pub(crate) fn fill(batch: &Batch, options: &ArrayOptions, pool: &Pool) -> Filled
         });
     }
     let mut words = pool.take();
+    let more = end.saturating_sub(words.len());
+    let room = words.try_reserve_exact(more);
+    room.map_err(|_| LoaderError::Memory {
+        bytes: more.saturating_mul(size_of::<i64>()),
+    })?;
     words.resize(end, 0);
     for part in &parts {
         let out = &mut words[part.words.clone()];
@@ -164,11 +176,11 @@ pub(crate) fn fill(batch: &Batch, options: &ArrayOptions, pool: &Pool) -> Filled
             }
         }
     }
-    Filled {
+    Ok(Filled {
         words,
         parts,
         pool: pool.clone(),
-    }
+    })
 }
 
 /// The labels of the rows, with `ignore_index` where no loss is wanted.

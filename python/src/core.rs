@@ -28,6 +28,8 @@ pub(crate) struct Core {
     config: LoaderConfig,
     source: Mutex<Option<Source>>,
     history: Arc<Mutex<History>>,
+    /// Where the stream was begun, and the version of the weights that governed the batch before.
+    begun: Mutex<(u64, u64)>,
     log: Mutex<Option<WeightLogWriter>>,
 }
 
@@ -97,6 +99,7 @@ impl Core {
             config,
             source: Mutex::new(None),
             history: Arc::new(Mutex::new(History::at(0, samples))),
+            begun: Mutex::new((0, 0)),
             log: Mutex::new(None),
         })
     }
@@ -222,6 +225,7 @@ impl Core {
             self.mixture(state.weights.clone())?;
         }
         *self.history() = History::at(state.step, state.samples);
+        *self.begun() = (state.step, state.last_version);
         Ok((state.step, state.weights_version, state.weights))
     }
 
@@ -296,11 +300,14 @@ impl Core {
             keep_old_log(&path)?;
         }
         let writer = if step == 0 || !path.exists() {
-            WeightLogWriter::create(&path, &header)
+            WeightLogWriter::create(&path, &header).map_err(log_error)?
         } else {
-            WeightLogWriter::resume(&path, &header, step)
+            let last = self.version_before(step)?;
+            let writer = WeightLogWriter::resume(&path, &header, step).map_err(log_error)?;
+            writer.expect_last(step, last).map_err(log_error)?;
+            writer
         };
-        *self.log() = Some(writer.map_err(log_error)?);
+        *self.log() = Some(writer);
         Ok(())
     }
 
@@ -389,6 +396,19 @@ impl Core {
         self.history.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn begun(&self) -> MutexGuard<'_, (u64, u64)> {
+        self.begun.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Version of the weights that the batch before `step` was drawn from.
+    fn version_before(&self, step: u64) -> PyResult<u64> {
+        let (begin, version) = *self.begun();
+        match step.checked_sub(1) {
+            Some(before) if before >= begin => Ok(self.look(before)?.version),
+            _ => Ok(version),
+        }
+    }
+
     fn log(&self) -> MutexGuard<'_, Option<WeightLogWriter>> {
         self.log.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -425,12 +445,12 @@ impl Core {
             step,
             samples,
             &weights,
+            self.version_before(step)?,
         ))
     }
 
     fn log_header(&self) -> Header {
-        let fingerprint = self.index.fingerprint().to_string();
-        Header::new(self.index.domains().clone(), fingerprint, self.config.seed)
+        self.config.log_header(&self.index)
     }
 }
 

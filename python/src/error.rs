@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use hds::{SharedWeightsError, WeightSourceError};
 use hds_loader::{IndexError, LoaderError};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyValueError};
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -81,8 +81,16 @@ pub(crate) fn loader_error(error: LoaderError) -> PyErr {
              give some to other domains. Or make the dataset with more epochs as domain_end, or with \"restart\", and load \
              the state into that one"
         )),
+        LoaderError::Memory { bytes } => no_memory(bytes),
         _ => HdsError::new_err(text),
     }
+}
+
+/// As Python's own allocations fail.
+pub(crate) fn no_memory(bytes: usize) -> PyErr {
+    PyMemoryError::new_err(format!(
+        "no memory for a batch: {bytes} more bytes were not to be had; make batch_size, seq_len or keys smaller"
+    ))
 }
 
 pub(crate) fn source_error(error: WeightSourceError) -> PyErr {

@@ -48,6 +48,8 @@ pub(crate) struct Stream {
     /// The weights that are waited for, and how often waiting had been stopped when this began.
     shared: Option<(SharedWeights, u64)>,
     batch: Option<Batch>,
+    /// Whether `batch` was read and is not in Python's arrays yet, for want of memory.
+    drawn: bool,
     place: Place,
     options: ArrayOptions,
     packed: bool,
@@ -73,7 +75,7 @@ impl Stream {
             Option<(Bound<'py, PyAny>, Layout)>,
         )>,
     > {
-        if !self.place.has_more(self.loader.step()) {
+        if !self.drawn && !self.place.has_more(self.loader.step()) {
             return Ok(None);
         }
         let filled = loop {
@@ -130,6 +132,7 @@ impl Stream {
                 (shared, stops)
             }),
             batch: None,
+            drawn: false,
             place,
             options,
             packed,
@@ -140,17 +143,20 @@ impl Stream {
 
     /// Draws up to the next batch of ours, and reads it.
     fn read(&mut self) -> Result<Filled, LoaderError> {
-        while !self.place.is_ours(self.loader.step()) {
+        while !self.drawn && !self.place.is_ours(self.loader.step()) {
             self.loader.skip_batch()?;
         }
         let batch = match &mut self.batch {
+            Some(batch) if self.drawn => batch,
             Some(batch) => {
                 self.loader.next_batch_into(batch)?;
                 batch
             }
             None => self.batch.insert(self.loader.next_batch()?),
         };
-        let filled = fill(batch, &self.options, &self.pool);
+        self.drawn = true;
+        let filled = fill(batch, &self.options, &self.pool)?;
+        self.drawn = false;
         let samples = self.loader.samples().to_vec();
         let mut history = self.history.lock().unwrap_or_else(|e| e.into_inner());
         history.note(self.loader.step(), samples);

@@ -188,6 +188,8 @@ def test_writers_of_weights_refuse_by_name(tmp_path):
                         ("step", 0.5), ("version", None), ("version", -2)]:  # fmt: skip
         options = {"path": path, "domains": ["a", "b"], "weights": [0.5, 0.5]} | {name: value}
         refusal(name, hds.WeightsWriter, **options)
+    for name, value in [("path", "/tmp/\ud800"), ("domains", ["a", "\ud800"])]:
+        refusal(name, hds.WeightsWriter, **{"path": path, "domains": ["a", "b"], "weights": [0.5, 0.5], name: value})
     writer = hds.WeightsWriter(path, ["a", "b"], {"b": 0.75, "a": 0.25})
     for step in (-1, 1.5, "x"):
         refusal("step", writer.set_horizon, step)
@@ -291,7 +293,7 @@ def test_two_loaders_at_once_are_told_what_to_do(index, workers):
     assert next(plain).step == 5
     with pytest.raises(RuntimeError, match="another iteration of this dataset"):
         next(loaders[1])
-    assert next(plain).step == 6 and data.state_dict()["step"] == 7
+    assert [next(plain).step for _ in range(3)] == [6, 7, 8] and data.state_dict()["step"] == 9
 
 
 def test_the_end_of_a_domain_says_how_to_go_on(index):

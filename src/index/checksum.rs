@@ -111,9 +111,14 @@ impl<R: Read> ChecksumReader<R> {
         }
     }
 
+    /// The digest of everything read so far.
+    pub fn digest(&self) -> Checksum {
+        Checksum(*self.hasher.finalize().as_bytes())
+    }
+
     /// The digest of everything read.
     pub fn finish(self) -> Checksum {
-        Checksum(*self.hasher.finalize().as_bytes())
+        self.digest()
     }
 }
 

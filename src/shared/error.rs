@@ -47,7 +47,7 @@ pub enum SharedWeightsError {
     },
     /// The reader is so far behind that the weights of its batch were overwritten.
     #[error(
-        "shared weights: {path} has no weights for batch {step} any more; the reader is {} changes of \
+        "shared weights: {path} has no weights for batch {step} any more; the reader is more than {} changes of \
          weights behind",
         super::SLOTS
     )]
@@ -56,6 +56,26 @@ pub enum SharedWeightsError {
         path: PathBuf,
         /// The batch.
         step: u64,
+    },
+    /// The weights begin with a later batch.
+    #[error(
+        "shared weights: {path} has no weights for batch {step}: they begin with batch {first}"
+    )]
+    Before {
+        /// The file.
+        path: PathBuf,
+        /// The batch asked for.
+        step: u64,
+        /// The first batch with weights.
+        first: u64,
+    },
+    /// The file that is read is not the one under its name any more.
+    #[error(
+        "shared weights: another writer has made {path} anew since it was opened here; open it again, at the batch reached, to go on under its weights"
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
     },
     /// The batch may not be drawn yet.
     #[error("batch {step} waits for its weights: only batches below {horizon} may be drawn so far")]

@@ -228,6 +228,132 @@ fn one_writer_a_file_and_a_dead_one_is_replaced() {
 }
 
 #[test]
+fn a_reader_tells_a_file_made_anew_and_its_lock_is_the_writers_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weights");
+    let first = writer(&path, 0);
+    let (own, old) = (
+        first.reader(),
+        SharedWeights::open(&path, &domains()).unwrap(),
+    );
+    drop(first);
+    old.settle(0, Duration::ZERO).unwrap();
+    // Removed is not replaced: a run may end its readers after its writer.
+    std::fs::rename(&path, dir.path().join("kept")).unwrap();
+    old.settle(1, Duration::ZERO).unwrap();
+    std::fs::rename(dir.path().join("kept"), &path).unwrap();
+    let second = writer(&path, 2);
+    second.publish(&mixture(2)).unwrap();
+    for reader in [&own, &old] {
+        let error = reader.settle(2, Duration::ZERO).unwrap_err();
+        assert!(
+            matches!(error, SharedWeightsError::Replaced { .. }),
+            "{error}"
+        );
+        // What it knows stays known, for the state to go on from.
+        assert_eq!(reader.look(2).unwrap().version, 1);
+    }
+    let new = SharedWeights::open(&path, &domains()).unwrap();
+    assert_eq!(new.settle(2, Duration::ZERO).unwrap().version, 2);
+    let error = new.look(1).unwrap_err().to_string();
+    assert!(error.contains("they begin with batch 2"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_writer_follows_links_and_replaces_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("weights"), dir.path().join("link"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let create = || SharedWeightsWriter::create(&link, &domains(), &versioned(1), 0);
+    let error = create().unwrap_err().to_string();
+    assert!(error.contains("cannot follow the link"), "{error}");
+    drop(writer(&path, 3));
+    let writer = create().unwrap();
+    writer.publish(&mixture(2)).unwrap();
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let shared = SharedWeights::open(&path, &domains()).unwrap();
+    assert_eq!(shared.settle(0, Duration::ZERO).unwrap().version, 2);
+}
+
+#[test]
+fn a_file_cut_short_under_reader_and_writer_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weights");
+    let writer = writer(&path, 0);
+    let shared = SharedWeights::open(&path, &domains()).unwrap();
+    shared.settle(0, Duration::ZERO).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(64)
+        .unwrap();
+    for error in [
+        shared.settle(1, Duration::ZERO).unwrap_err(),
+        shared.look(0).unwrap_err(),
+        writer.publish(&mixture(2)).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("was cut short"), "{error}");
+    }
+    writer.set_horizon(4);
+    writer.stop_readers();
+    assert_eq!((shared.frontier(), shared.stops()), (0, 0));
+}
+
+#[test]
+fn damage_to_any_word_ends_in_an_error_or_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = [
+        FORMAT,
+        DOMAINS,
+        DIGEST,
+        SLOT_COUNT,
+        PROCESS,
+        GATE,
+        COUNT,
+        HORIZON,
+        STOPS,
+        HEADER - 1,
+        HEADER + NUMBER,
+        HEADER + STEP,
+        HEADER + VERSION,
+        HEADER + SUM,
+        HEADER + WEIGHTS,
+        HEADER + WEIGHTS + K - 1,
+    ];
+    let try_one = &|word: usize, mask: u64| {
+        let path = dir.path().join(format!("{word}-{mask}"));
+        let writer = writer(&path, 0);
+        let shared = SharedWeights::open(&path, &domains()).unwrap();
+        shared.settle(0, Duration::ZERO).unwrap();
+        writer.publish(&mixture(2)).unwrap();
+        let place = shared.board.words.at(word);
+        place.store(place.load(Relaxed) ^ mask, Relaxed);
+        for step in 0..3 {
+            let fresh = SharedWeights::open(&path, &domains());
+            let found = fresh.and_then(|fresh| fresh.settle(step, Duration::ZERO));
+            if let Ok(now) = found {
+                assert_eq!(now.mixture, mixture(now.version), "word {word}, {mask:x}");
+                assert_eq!(
+                    now.version,
+                    1 + u64::from(step > 0),
+                    "word {word}, {mask:x}"
+                );
+            }
+        }
+        let _ = writer.publish(&mixture(3));
+    };
+    std::thread::scope(|scope| {
+        for word in words {
+            for mask in [0xff << 56, u64::MAX] {
+                scope.spawn(move || try_one(word, mask));
+            }
+        }
+    });
+}
+
+#[test]
 fn files_that_are_not_right_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("weights");
@@ -241,7 +367,7 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
     for (content, want) in [
         (vec![], "has 0 bytes"),
         (vec![7; 127], "has 127 bytes"),
-        (vec![7; 640], "HDSLIVE1"),
+        (vec![7; 640], "HDSLIVE2"),
     ] {
         std::fs::write(&path, content).unwrap();
         assert!(reason(&domains()).contains(want), "{}", reason(&domains()));
@@ -267,14 +393,17 @@ fn files_that_are_not_right_are_refused_with_the_reason() {
         0,
     );
     assert!(error.is_err());
-    // Bytes that are no mixture.
+    // Bytes that are no mixture, by a writer that means them.
     let shared = SharedWeights::open(&path, &domains()).unwrap();
-    let place = HEADER + WEIGHTS + 3;
-    shared
-        .board
-        .words
-        .at(place)
+    let mut numbers = mixture(1).weights().to_vec();
+    numbers[3] = f64::NAN;
+    let words = &shared.board.words;
+    words
+        .at(HEADER + WEIGHTS + 3)
         .store(f64::NAN.to_bits(), Relaxed);
+    words
+        .at(HEADER + SUM)
+        .store(sum_of(0, 1, &numbers), Relaxed);
     let error = shared.look(0).unwrap_err().to_string();
     assert!(error.contains("\"d3\" is NaN"), "{error}");
     // Cut short.

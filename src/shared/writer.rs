@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use super::{
-    BEING_WRITTEN, Board, COUNT, DIGEST, DOMAINS, FORMAT, GATE, HORIZON, MAGIC, NUMBER, PROCESS,
-    SLOT_COUNT, SLOTS, STEP, STOPS, SharedWeights, SharedWeightsError, VERSION, WEIGHTS, digest,
+    BEING_WRITTEN, BEYOND_ANY_RUN, Board, COUNT, DIGEST, DOMAINS, FORMAT, GATE, HORIZON, MAGIC,
+    NUMBER, PROCESS, SLOT_COUNT, SLOTS, STEP, STOPS, SUM, SharedWeights, SharedWeightsError,
+    VERSION, WEIGHTS, digest, sum_of,
 };
 use crate::domain::DomainSet;
 use crate::live::VersionedMixture;
@@ -68,6 +69,12 @@ impl SharedWeightsWriter {
             version: first.version,
             source,
         })?;
+        // A link would be replaced, and what it leads to left as it is.
+        let resolved = match path.symlink_metadata() {
+            Ok(link) if link.is_symlink() => path.canonicalize(),
+            _ => Ok(path.to_owned()),
+        };
+        let path = &*resolved.map_err(|e| SharedWeightsError::io("follow the link", path, e))?;
         if path.metadata().is_ok_and(|old| !old.is_file()) {
             let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
             return Err(SharedWeightsError::io("create", path, why));
@@ -96,7 +103,10 @@ impl SharedWeightsWriter {
         let bytes = Board::words_of(domains, SLOTS) * size_of::<u64>() as u64;
         file.set_len(bytes).map_err(|e| fail("write", e))?;
         lock(&file, path)?;
-        let words = super::Words::map(&file).map_err(|e| fail("map", e))?;
+        // Opened for itself: a copy of the handle would hold the lock for as long as any reader lives.
+        let mapped = OpenOptions::new().read(true).write(true).open(&partial);
+        let words = mapped.and_then(super::Words::map);
+        let words = words.map_err(|e| fail("map", e))?;
         for (place, value) in [
             (DOMAINS, domains.len() as u64),
             (DIGEST, digest(domains)),
@@ -133,7 +143,7 @@ impl SharedWeightsWriter {
     /// O(K); waits for no reader.
     ///
     /// # Errors
-    /// If the mixture is not of the file's domains.
+    /// If the mixture is not of the file's domains, or the file is damaged.
     pub fn publish(&self, mixture: &Mixture) -> Result<u64, SharedWeightsError> {
         let board = &self.reader.board;
         let (got, want) = (mixture.weights().len(), board.domains.len());
@@ -145,6 +155,10 @@ impl SharedWeightsWriter {
                 version: newest.version + 1,
                 source: crate::mixture::MixtureError::Length { got, want },
             });
+        }
+        board.words.check_length(&board.path)?;
+        if board.words.at(GATE).load(Relaxed) >> 1 > BEYOND_ANY_RUN {
+            return Err(board.damaged("its frontier is beyond any run"));
         }
         let frontier = self.hold_frontier();
         newest.version += 1;
@@ -160,14 +174,20 @@ impl SharedWeightsWriter {
 
     /// Lets readers draw the batches below `horizon`, and no others; `u64::MAX` lets them draw all.
     pub fn set_horizon(&self, horizon: u64) {
-        self.reader.board.words.at(HORIZON).store(horizon, Release);
+        let words = &self.reader.board.words;
+        if words.is_whole() {
+            words.at(HORIZON).store(horizon, Release);
+        }
     }
 
     /// Tells readers that wait for the horizon to give up, as nobody wants their batches any more. They see
     /// it by [`SharedWeights::stops`], which grows by one.
     pub fn stop_readers(&self) {
-        let stops = self.reader.board.words.at(STOPS);
-        stops.store(stops.load(Relaxed) + 1, Release);
+        let words = &self.reader.board.words;
+        if words.is_whole() {
+            let stops = words.at(STOPS);
+            stops.store(stops.load(Relaxed).wrapping_add(1), Release);
+        }
     }
 
     /// Version of the newest weights.
@@ -203,6 +223,8 @@ impl SharedWeightsWriter {
         fence(Release);
         board.words.at(slot + STEP).store(step, Relaxed);
         board.words.at(slot + VERSION).store(version, Relaxed);
+        let sum = sum_of(step, version, mixture.weights());
+        board.words.at(slot + SUM).store(sum, Relaxed);
         for (i, weight) in mixture.weights().iter().enumerate() {
             let place = board.words.at(slot + WEIGHTS + i);
             place.store(weight.to_bits(), Relaxed);

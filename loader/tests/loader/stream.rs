@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hds::weight_log::{Header, WeightLogReader, WeightLogWriter};
+use hds::weight_log::{WeightLogReader, WeightLogWriter};
 use hds::{DomainId, LiveWeights, Mixture, VersionedMixture};
 use hds_loader::{
     Batch, DomainEnd, Draws, Index, Loader, LoaderConfig, LoaderState, Order, SampleId, Split,
@@ -281,7 +281,7 @@ fn a_weight_log_alone_replays_the_same_batches() {
     let index = Index::open(files.path()).unwrap();
     let steps = 25;
     let path = files.path().join("weights.jsonl");
-    let header = Header::new(index.domains().clone(), index.fingerprint().to_string(), 42);
+    let header = config(9).log_header(&index);
     let live = LiveWeights::new(weights_of(&index, 0));
     let mut log = WeightLogWriter::create(&path, &header).unwrap();
     let mut loaders = ranks(&index, &live, &config(9), 1);
@@ -319,6 +319,79 @@ fn a_weight_log_alone_replays_the_same_batches() {
             "step {step}"
         );
     }
+}
+
+#[test]
+fn a_state_with_any_value_changed_is_refused() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
+    for _ in 0..3 {
+        live.publish(weights_of(&index, 1));
+        loader.next_batch().unwrap();
+    }
+    let state = loader.state();
+    assert_eq!((state.weights_version, state.last_version), (4, 4));
+    let good = serde_json::to_value(&state).unwrap();
+    let load = |value: serde_json::Value| {
+        let state: LoaderState = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        let loader = Loader::resume(index.clone(), live.clone(), config(8), &state);
+        loader.map(|l| l.state()).map_err(|e| e.to_string())
+    };
+    assert_eq!(load(good.clone()).unwrap(), state);
+    for (name, value) in good.as_object().unwrap() {
+        let mut changed = good.clone();
+        changed.as_object_mut().unwrap().remove(name);
+        assert!(load(changed).is_err(), "without {name}");
+        let mut changed = good.clone();
+        match &mut changed[name] {
+            serde_json::Value::String(text) => {
+                *text = match name.as_str() {
+                    "packing" => "documents".into(),
+                    "order" => "independent".into(),
+                    _ => text.replace(['a', '0'], "b"),
+                }
+            }
+            serde_json::Value::Array(list) => list.swap(0, 1),
+            number => *number = (number.as_u64().unwrap() + 1).into(),
+        }
+        assert_ne!(changed[name], *value, "{name}");
+        assert!(load(changed).is_err(), "{name} changed");
+    }
+}
+
+#[test]
+fn a_log_that_lost_its_end_is_told_by_the_state() {
+    let files = small_index();
+    let index = Index::open(files.path()).unwrap();
+    let path = files.path().join("weights.jsonl");
+    let header = config(8).log_header(&index);
+    let live = LiveWeights::new(weights_of(&index, 0));
+    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
+    let mut log = WeightLogWriter::create(&path, &header).unwrap();
+    for step in 0..4 {
+        log.record(step, &loader.next_batch().unwrap().weights)
+            .unwrap();
+        live.publish(weights_of(&index, step + 1));
+        // Twice, so that versions are passed over.
+        live.publish(weights_of(&index, step + 2));
+    }
+    log.sync().unwrap();
+    drop(log);
+    let state = loader.state();
+    assert_eq!((state.last_version, state.weights_version), (7, 9));
+    let resume = || WeightLogWriter::resume(&path, &header, state.step).unwrap();
+    resume()
+        .expect_last(state.step, state.last_version)
+        .unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let cut: Vec<&str> = text.lines().take(4).collect();
+    std::fs::write(&path, cut.join("\n") + "\n").unwrap();
+    let error = resume()
+        .expect_last(state.step, state.last_version)
+        .unwrap_err();
+    assert!(error.to_string().contains("lost entries"), "{error}");
 }
 
 #[test]

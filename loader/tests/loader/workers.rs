@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hds::weight_log::{Header, WeightLogWriter};
+use hds::weight_log::WeightLogWriter;
 use hds::{
     LiveWeights, Mixture, SharedWeights, SharedWeightsWriter, VersionedMixture, WeightReplay,
 };
@@ -77,7 +77,7 @@ fn a_log_as_the_source_replays_the_run_from_any_step() {
     let index = Index::open(files.path()).unwrap();
     let want = one_loader(&index);
     let path = files.path().join("weights.jsonl");
-    let header = Header::new(index.domains().clone(), index.fingerprint().to_string(), 42);
+    let header = config().log_header(&index);
     let mut log = WeightLogWriter::create(&path, &header).unwrap();
     for step in 0..STEPS {
         let now = VersionedMixture {

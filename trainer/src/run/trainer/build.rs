@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hds::weight_log::Header;
 use hds::{LiveWeights, VersionedMixture};
 use hds_loader::{Index, Loader, LoaderConfig};
 
@@ -51,11 +50,7 @@ impl Trainer {
         let built = Self::build(config, out, resumed, saved.as_ref(), Rc::clone(&group));
         let mut trainer = group.agree(built)?;
         trainer.align()?;
-        let header = Header::new(
-            trainer.domains.clone(),
-            trainer.index.fingerprint().to_string(),
-            trainer.config.run.seed,
-        );
+        let header = trainer.loader.config().log_header(&trainer.index);
         let begun = opened
             .map(|opened| opened.begin(&trainer.config, &header, saved.as_ref(), group.world()))
             .transpose()
