@@ -332,7 +332,10 @@ fn builds(corpus: &Corpus) {
 fn spread(figures: &mut [f64]) -> String {
     figures.sort_by(f64::total_cmp);
     let (least, most) = (figures[0], figures[figures.len() - 1]);
-    format!("{:.2} ({least:.2} to {most:.2})", figures[figures.len() / 2])
+    format!(
+        "{:.2} ({least:.2} to {most:.2})",
+        figures[figures.len() / 2]
+    )
 }
 
 /// The corpus several times over, under other names. Never by links: what writes to one writes to the corpus.

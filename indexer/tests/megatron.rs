@@ -471,6 +471,34 @@ fn ids_of_another_tokenizer_and_missing_files_are_named() {
     assert!(error.contains("given twice"), "{error}");
 }
 
+#[test]
+fn the_index_of_another_bin_is_refused() {
+    let scratch = Scratch::new();
+    let bytes = Modern::of(&[3, 2]).bytes();
+    scratch.write("a.idx", bytes);
+    let ids: Vec<u8> = ids16(&[1, 2, 0, 3, 0]);
+    for more in [2, 4, 10] {
+        let mut longer = ids.clone();
+        longer.resize(ids.len() + more, 1);
+        scratch.write("a.bin", longer);
+        let options = import_options(&scratch, &["a"]);
+        let error = import_with(&options, &ByteTokenizer)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("it is the .idx of another .bin"), "{error}");
+        let skip = ImportOptions {
+            on_error: OnError::Skip,
+            ..options
+        };
+        // What the .idx names is whole, and the rest is counted.
+        let summary = import_with(&skip, &ByteTokenizer).unwrap();
+        assert_eq!(summary.skipped.len(), 1, "{summary:?}");
+        fs::remove_dir_all(scratch.path("imported")).unwrap();
+    }
+    scratch.write("a.bin", ids);
+    import_with(&import_options(&scratch, &["a"]), &ByteTokenizer).unwrap();
+}
+
 #[cfg(unix)]
 #[test]
 fn pipes_are_refused_at_once() {

@@ -56,7 +56,55 @@ fn forge(index: &Path, file: &str, content: &[u8]) {
     }
     let mut manifest = manifest(index);
     walk(&mut manifest, file, content);
-    fs::write(index.join("manifest.json"), manifest.to_string()).unwrap();
+    write_manifest(index, &manifest);
+}
+
+/// Writes a manifest with its checksum, as somebody would who means it.
+fn write_manifest(index: &Path, manifest: &serde_json::Value) {
+    let text = manifest.to_string();
+    let sum = format!("{}  manifest.json\n", Checksum::of(text.as_bytes()));
+    fs::write(index.join("manifest.json"), text).unwrap();
+    fs::write(index.join("manifest.blake3"), sum).unwrap();
+}
+
+#[test]
+fn any_change_of_the_manifest_is_found() {
+    let scratch = Scratch::new();
+    let index = index(&scratch);
+    let path = index.join("manifest.json");
+    let good = fs::read_to_string(&path).unwrap();
+    let domain = manifest(&index)["domains"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for (from, to) in [
+        ("\"name\": \"byte\"", "\"name\": \"bite\""),
+        ("\"valid_fraction\": 0.", "\"valid_fraction\": 0.9"),
+        (&*format!("\"name\": \"{domain}\""), "\"name\": \"Aaa\""),
+        ("\n}", "\n} "),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert_ne!(good, bad, "{from}");
+        fs::write(&path, bad).unwrap();
+        let problems = report(&index).problems;
+        assert_eq!(problems.len(), 1, "{from}: {problems:?}");
+        assert!(
+            problems[0].contains("one of them was changed since"),
+            "{problems:?}"
+        );
+    }
+    fs::write(&path, &good).unwrap();
+    assert!(report(&index).is_good());
+    let sum = index.join("manifest.blake3");
+    for bad in [Some("nonsense"), Some(""), None] {
+        match bad {
+            Some(text) => fs::write(&sum, text).unwrap(),
+            None => fs::remove_file(&sum).unwrap(),
+        }
+        let problems = report(&index).problems;
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("manifest.blake3"), "{problems:?}");
+    }
 }
 
 #[test]
@@ -71,7 +119,7 @@ fn a_fresh_index_is_good() {
     assert!(report.shards > 4);
     let bytes: usize = files(&index)
         .iter()
-        .filter(|f| f.0 != "manifest.json")
+        .filter(|f| !f.0.starts_with("manifest."))
         .map(|f| f.1.len())
         .sum();
     assert_eq!(report.bytes, bytes as u64);
@@ -82,7 +130,7 @@ fn a_flipped_bit_a_short_file_and_a_missing_one_are_found_in_every_file() {
     let scratch = Scratch::new();
     let index = index(&scratch);
     for (name, content) in files(&index) {
-        if name == "manifest.json" {
+        if name.starts_with("manifest.") {
             continue;
         }
         let path = index.join(&name);
@@ -211,7 +259,7 @@ fn a_manifest_that_counts_wrongly_is_found() {
     for (field, edit) in edits {
         let mut bad = good.clone();
         edit(&mut bad);
-        fs::write(index.join("manifest.json"), bad.to_string()).unwrap();
+        write_manifest(&index, &bad);
         let problems = report(&index).problems;
         assert_eq!(problems.len(), 1, "{field}: {problems:?}");
         assert!(problems[0].contains(field), "{problems:?}");

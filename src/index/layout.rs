@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the manifest in the index folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// The manifest's checksum, as the tool `b3sum` writes and checks it.
+pub const MANIFEST_SUM_FILE: &str = "manifest.blake3";
 /// What a part of an index, made by `hds-index build --shard`, has instead of a manifest.
 pub const PART_FILE: &str = "part.json";
 

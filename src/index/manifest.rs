@@ -6,15 +6,15 @@
 //! really there and as long is checked by who opens them, their content by `hds-index verify`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::address::mistaken;
-use super::checksum::Checksum;
+use super::checksum::{Checksum, checksum_file};
 use super::error::IndexError;
-use super::layout::{MANIFEST_FILE, PART_FILE, Split};
+use super::layout::{MANIFEST_FILE, MANIFEST_SUM_FILE, PART_FILE, Split};
 use crate::domain::DomainSet;
 use crate::durable::{self, FileError, open_regular};
 
@@ -266,12 +266,47 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest into an index folder, durably.
+    /// Writes the manifest and its checksum into an index folder, durably.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If a file cannot be written.
     pub fn save(&self, index: &Path) -> Result<(), FileError> {
-        durable::write_json(&index.join(MANIFEST_FILE), self)
+        let path = index.join(MANIFEST_FILE);
+        durable::write_json(&path, self)?;
+        let sum = checksum_file(&path).map_err(|e| FileError::new("read", &path, e))?;
+        durable::write_file(&index.join(MANIFEST_SUM_FILE), |out| {
+            writeln!(out, "{sum}  {MANIFEST_FILE}")
+        })
+    }
+
+    /// Whether the manifest with this fingerprint is the one that was saved into the folder; if not, how it differs in words.
+    ///
+    /// # Errors
+    /// If the file with its checksum is missing, or no such file, or of another manifest.
+    pub fn check_sum(index: &Path, fingerprint: Checksum) -> Result<(), IndexError> {
+        let path = index.join(MANIFEST_SUM_FILE);
+        let bad = |reason: String| IndexError::Content {
+            path: path.clone(),
+            reason,
+        };
+        let file = open_regular(&path).map_err(|e| io_error("open", &path, e))?;
+        let mut text = Vec::new();
+        let read = file.take(1 << 10).read_to_end(&mut text);
+        read.map_err(|e| io_error("read", &path, e))?;
+        let want = format!("{fingerprint}  {MANIFEST_FILE}\n");
+        if text == want.as_bytes() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&text);
+        let sum = text.strip_suffix(&format!("  {MANIFEST_FILE}\n"));
+        Err(bad(
+            match sum.map(|sum| Checksum::try_from(sum.to_owned())) {
+                Some(Ok(sum)) => format!(
+                    "was written with a manifest of BLAKE3 {sum}, {MANIFEST_FILE} has {fingerprint}: one of them was changed since"
+                ),
+                _ => "is no line of a BLAKE3 checksum and the manifest's name".into(),
+            },
+        ))
     }
 
     /// The domains as a set.

@@ -283,7 +283,7 @@ fn a_file_cut_short_under_reader_and_writer_is_an_error() {
     let writer = writer(&path, 0);
     let shared = SharedWeights::open(&path, &domains()).unwrap();
     shared.settle(0, Duration::ZERO).unwrap();
-    std::fs::OpenOptions::new()
+    OpenOptions::new()
         .write(true)
         .open(&path)
         .unwrap()

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hds::durable::FileError;
-use hds::index::TokenType;
+use hds::index::{ChecksumReader, TokenType};
 
 use super::document::DocumentRecord;
 use super::error::BuildError;
-use super::shards::{RecordFile, Shards, SplitPaths, SplitState};
+use super::shard_files::{RecordFile, check_content, check_size};
+use super::shards::{Shards, SplitPaths, SplitState};
 use super::work::Run;
 
 /// Bytes sorted at once, about.
@@ -115,8 +116,10 @@ pub(super) fn leave_out(
         for (shard, closed) in (0..).zip(&state.closed) {
             let path = paths.file(shard, "tokens");
             let failed = |e| FileError::new("read", &path, e);
-            let mut tokens = BufReader::with_capacity(1 << 18, File::open(&path).map_err(failed)?);
-            for record in RecordFile::open(paths.records(shard), closed.documents)? {
+            check_size(&path, closed.tokens.saturating_mul(token_type.bytes()))?;
+            let file = ChecksumReader::new(File::open(&path).map_err(failed)?);
+            let mut tokens = BufReader::with_capacity(1 << 18, file);
+            for record in RecordFile::open(paths.records(shard), closed)? {
                 let record = record?;
                 let old = run.tokens.len();
                 run.tokens
@@ -133,6 +136,8 @@ pub(super) fn leave_out(
                     run.documents.clear();
                 }
             }
+            // All of it is read ahead by now.
+            check_content(&path, tokens.get_ref().digest(), Some(closed.checksum))?;
         }
         if !run.documents.is_empty() {
             kept.append(&run)?;
@@ -205,11 +210,11 @@ fn find_in(
 fn for_each_entry(
     splits: &Splits,
     take: &mut dyn FnMut(&Entry) -> Result<(), FileError>,
-) -> Result<(), FileError> {
+) -> Result<(), BuildError> {
     for (split, (state, paths)) in splits.iter().enumerate() {
         let mut document = 0;
         for (shard, closed) in (0..).zip(&state.closed) {
-            for record in RecordFile::open(paths.records(shard), closed.documents)? {
+            for record in RecordFile::open(paths.records(shard), closed)? {
                 take(&entry(&record?, split, document))?;
                 document += 1;
             }

@@ -12,7 +12,8 @@ use hds::index::{DomainEntry, FileEntry, ShardEntry, Split, SplitEntry, TokenTyp
 
 use super::duplicates::Splits;
 use super::error::BuildError;
-use super::shards::{ClosedShard, RecordFile, SplitPaths};
+use super::shard_files::RecordFile;
+use super::shards::{ClosedShard, SplitPaths};
 use super::sums::ShardSums;
 use super::tables::write_tables;
 
@@ -117,7 +118,7 @@ fn finish_shard(
     job: &Job<'_>,
     token_type: TokenType,
 ) -> Result<(ShardEntry, ShardSums), BuildError> {
-    let records = RecordFile::open(job.paths.records(job.shard), job.closed.documents)?;
+    let records = RecordFile::open(job.paths.records(job.shard), job.closed)?;
     let file = |extension: &str| job.paths.file(job.shard, extension);
     let tables = write_tables(
         records,

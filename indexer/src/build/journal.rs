@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use super::error::BuildError;
 use super::shards::SplitState;
 use super::staging::Staging;
+use super::work::EMPTY_TEXT;
 use crate::input::{Cursor, Plan, Split};
 
 /// Raised where the staging folder changes its meaning.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What a build is of; only one of the same goes on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,5 +143,22 @@ impl Journal {
             });
         }
         Ok(Some(journal))
+    }
+
+    /// Refuses to go on where what is wrong ends the build, if records were left out before for what was wrong with them.
+    ///
+    /// # Errors
+    /// [`BuildError::OtherBuild`].
+    pub fn expect_whole(&self, staging: &Staging) -> Result<(), BuildError> {
+        let skipped = self.sources.iter().flat_map(|source| &source.skipped);
+        let faults = skipped.filter(|skip| skip.reason != EMPTY_TEXT);
+        let count: u64 = faults.map(|skip| skip.count).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        Err(BuildError::OtherBuild {
+            staging: staging.folder().into(),
+            what: format!("--on-error skip, by which {count} records were left out"),
+        })
     }
 }

@@ -22,6 +22,7 @@ mod part;
 mod part_sources;
 mod pipeline;
 mod progress;
+mod shard_files;
 mod shards;
 mod staging;
 mod summary;
@@ -262,8 +263,10 @@ impl<'b> Build<'b> {
                 return Err(error);
             }
         };
-        if journal.is_none() {
-            staging.clear()?;
+        match &journal {
+            None => staging.clear()?,
+            Some(journal) if options.on_error == OnError::Stop => journal.expect_whole(staging)?,
+            Some(_) => {}
         }
         // Where copies are to be left out, the index is made from all documents at the end; a part keeps all.
         let gathered = match options.duplicates {

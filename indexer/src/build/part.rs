@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use hds::durable::{self, FileError};
-use hds::index::{Checksum, MANIFEST_FILE, PART_FILE, SourceEntry, Split, checksum_file};
+use hds::durable;
+use hds::index::{Checksum, MANIFEST_FILE, PART_FILE, SourceEntry, Split};
 use serde::{Deserialize, Serialize};
 
 use super::collector::Collector;
@@ -182,17 +182,14 @@ fn close(
 ) -> Result<PartManifest, BuildError> {
     let sources = sources_of(own, &collector.sources);
     let mut splits = Vec::new();
-    for (state, paths) in collector.shards.finish()? {
+    for (state, _) in collector.shards.finish()? {
         let mut shards = Vec::with_capacity(state.closed.len());
-        for (number, closed) in (0..).zip(&state.closed) {
-            let records = paths.records(number);
-            let records_blake3 =
-                checksum_file(&records).map_err(|e| FileError::new("read", &records, e))?;
+        for closed in &state.closed {
             shards.push(PartShard {
                 tokens: closed.tokens,
                 documents: closed.documents,
                 tokens_blake3: closed.checksum,
-                records_blake3,
+                records_blake3: closed.records,
             });
         }
         splits.push(PartSplit {

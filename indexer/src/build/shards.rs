@@ -6,8 +6,8 @@
 //! [`BUFFERED_BYTES`] for all domains together, and the counts of every shard.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::DocumentRecord;
 use super::error::BuildError;
+use super::shard_files::{append_to, check_content, check_size, cut, digest, remove_others};
 use super::work::Run;
 use super::write_behind::{BYTES_BEFORE_WRITING, WriteBehind};
 
@@ -33,7 +34,10 @@ const SYNCED_AT_ONCE: usize = 8;
 pub(super) struct ClosedShard {
     pub tokens: u64,
     pub documents: u64,
+    /// Of the tokens.
     pub checksum: Checksum,
+    /// Of the document records.
+    pub records: Checksum,
 }
 
 /// How far a domain's split is, on disk.
@@ -47,6 +51,8 @@ pub(super) struct SplitState {
     pub tokens: u64,
     /// Documents of the open shard.
     pub documents: u64,
+    /// Of the open shard's tokens and records, where the state was noted.
+    pub checksums: Option<(Checksum, Checksum)>,
 }
 
 /// The paths of a split's files in the staging folder.
@@ -96,6 +102,7 @@ struct OpenSplit {
     tokens: Vec<u8>,
     records: Vec<u8>,
     hasher: blake3::Hasher,
+    records_hasher: blake3::Hasher,
     /// Written to since the files were last made durable.
     dirty: bool,
     /// Bytes of tokens given to the system since it was last asked to write them to disk.
@@ -132,7 +139,8 @@ impl Shards {
     /// Cuts the files back to a noted state and goes on from it. What was written of other splits since is removed.
     ///
     /// # Errors
-    /// If a file is missing or shorter than noted.
+    /// If a file is missing or not as it was written: closed shards by their sizes (their content is looked at when it is read again, and by
+    /// `hds-index verify`), the open one by its content.
     pub fn restore(&mut self, states: Vec<SplitState>) -> Result<(), BuildError> {
         let known: BTreeSet<String> = states
             .iter()
@@ -146,6 +154,14 @@ impl Shards {
             let number = state.closed.len() as u64;
             let token_bytes = state.tokens.saturating_mul(self.token_bytes);
             let record_bytes = state.documents.saturating_mul(DocumentRecord::BYTES as u64);
+            for (shard, closed) in (0..).zip(&state.closed) {
+                let bytes = closed.tokens.saturating_mul(self.token_bytes);
+                check_size(&paths.file(shard, "tokens"), bytes)?;
+                let bytes = closed
+                    .documents
+                    .saturating_mul(DocumentRecord::BYTES as u64);
+                check_size(&paths.records(shard), bytes)?;
+            }
             paths.create_folders()?;
             cut(&paths.file(number, "tokens"), token_bytes)?;
             cut(&paths.records(number), record_bytes)?;
@@ -159,6 +175,18 @@ impl Shards {
                 }
             }
             let hasher = digest(&paths.file(number, "tokens"))?;
+            let records_hasher = digest(&paths.records(number))?;
+            let (tokens, records) = state.checksums.unzip();
+            check_content(
+                &paths.file(number, "tokens"),
+                hasher.finalize().into(),
+                tokens,
+            )?;
+            check_content(
+                &paths.records(number),
+                records_hasher.finalize().into(),
+                records,
+            )?;
             let key = (Arc::from(state.domain.as_str()), state.split);
             self.splits.insert(
                 key,
@@ -168,6 +196,7 @@ impl Shards {
                     tokens: Vec::new(),
                     records: Vec::new(),
                     hasher,
+                    records_hasher,
                     dirty: false,
                     waiting: 0,
                     has_folders: true,
@@ -275,7 +304,11 @@ impl Shards {
     pub fn checkpoint(&mut self) -> Result<Vec<SplitState>, FileError> {
         self.flush()?;
         self.sync()?;
-        Ok(self.splits.values().map(|s| s.state.clone()).collect())
+        let noted = |split: &OpenSplit| SplitState {
+            checksums: Some(split.checksums()),
+            ..split.state.clone()
+        };
+        Ok(self.splits.values().map(noted).collect())
     }
 
     /// Closes every shard and gives all of them.
@@ -306,10 +339,12 @@ impl OpenSplit {
                 closed: Vec::new(),
                 tokens: 0,
                 documents: 0,
+                checksums: None,
             },
             tokens: Vec::new(),
             records: Vec::new(),
             hasher: blake3::Hasher::new(),
+            records_hasher: blake3::Hasher::new(),
             dirty: false,
             waiting: 0,
             has_folders: false,
@@ -332,6 +367,7 @@ impl OpenSplit {
             self.paths.create_folders()?;
         }
         self.hasher.update(&self.tokens);
+        self.records_hasher.update(&self.records);
         append_to(&self.paths.file(self.number(), "tokens"), &self.tokens)?;
         append_to(&self.paths.records(self.number()), &self.records)?;
         self.dirty = true;
@@ -368,116 +404,22 @@ impl OpenSplit {
     fn close_shard(&mut self) -> Result<(), FileError> {
         self.flush()?;
         self.sync()?;
-        let checksum = Checksum::from(self.hasher.finalize());
+        let (checksum, records) = self.checksums();
         self.hasher.reset();
+        self.records_hasher.reset();
         self.state.closed.push(ClosedShard {
             tokens: std::mem::take(&mut self.state.tokens),
             documents: std::mem::take(&mut self.state.documents),
             checksum,
+            records,
         });
         Ok(())
     }
-}
 
-/// Removes the folders of splits that are not known.
-fn remove_others(top: &Path, known: &BTreeSet<String>) -> Result<(), FileError> {
-    let names = |folder: &Path| -> Result<Vec<String>, FileError> {
-        let failed = |e| FileError::new("list", folder, e);
-        match fs::read_dir(folder) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            entries => entries
-                .map_err(failed)?
-                .map(|entry| Ok(entry.map_err(failed)?.file_name().to_string_lossy().into()))
-                .collect(),
-        }
-    };
-    for domain in names(&top.join("domains"))? {
-        let domain = format!("domains/{domain}");
-        for split in names(&top.join(&domain))? {
-            let folder = format!("{domain}/{split}");
-            if !known.contains(&folder) {
-                let path = top.join(folder);
-                fs::remove_dir_all(&path).map_err(|e| FileError::new("remove", &path, e))?;
-            }
-        }
-        // Where nothing is left of the domain; any other error is met again by who writes there.
-        let _ = fs::remove_dir(top.join(domain));
-    }
-    Ok(())
-}
-
-fn append_to(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(bytes))
-        .map_err(|e| FileError::new("write", path, e))
-}
-
-/// Cuts a file to a length; makes an empty one where none is and none is wanted.
-fn cut(path: &Path, length: u64) -> Result<(), BuildError> {
-    let failed = |e| FileError::new("cut", path, e);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(failed)?;
-    let got = file.metadata().map_err(failed)?.len();
-    if got < length {
-        return Err(BuildError::Staging {
-            path: path.to_owned(),
-            reason: format!("holds {got} bytes, the journal says {length}"),
-        });
-    }
-    file.set_len(length).map_err(failed)?;
-    Ok(())
-}
-
-fn digest(path: &Path) -> Result<blake3::Hasher, FileError> {
-    let failed = |e| FileError::new("read", path, e);
-    let mut file = File::open(path).map_err(failed)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match file.read(&mut buffer).map_err(failed)? {
-            0 => return Ok(hasher),
-            n => hasher.update(&buffer[..n]),
-        };
-    }
-}
-
-/// Reads the records of a shard one after another, in constant memory.
-pub(super) struct RecordFile {
-    path: PathBuf,
-    input: io::BufReader<File>,
-    left: u64,
-}
-
-impl RecordFile {
-    /// Opens the file of a shard of so many documents.
-    pub fn open(path: PathBuf, documents: u64) -> Result<Self, FileError> {
-        let file = File::open(&path).map_err(|e| FileError::new("open", &path, e))?;
-        Ok(Self {
-            path,
-            input: io::BufReader::with_capacity(1 << 18, file),
-            left: documents,
-        })
-    }
-}
-
-impl Iterator for RecordFile {
-    type Item = Result<DocumentRecord, FileError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        let mut bytes = [0; DocumentRecord::BYTES];
-        let read = self.input.read_exact(&mut bytes);
-        Some(match read {
-            Ok(()) => Ok(DocumentRecord::read(&bytes)),
-            Err(e) => Err(FileError::new("read", &self.path, e)),
-        })
+    /// Of what was written of the open shard.
+    fn checksums(&self) -> (Checksum, Checksum) {
+        let (tokens, records) = (self.hasher.finalize(), self.records_hasher.finalize());
+        (tokens.into(), records.into())
     }
 }
 

@@ -38,7 +38,7 @@ type Output = ChecksumWriter<BufWriter<File>>;
 /// # Errors
 /// If a file cannot be read, written or synced.
 pub(super) fn write_tables(
-    records: impl Iterator<Item = Result<DocumentRecord, FileError>>,
+    records: impl Iterator<Item = Result<DocumentRecord, BuildError>>,
     first_token: u64,
     first_document: u64,
     runtime_path: &Path,

@@ -20,6 +20,9 @@ use crate::lexical::LexicalMeter;
 use crate::record::{Fault, FieldPath, Found, read_object};
 use crate::tokenize::Tokenizer;
 
+/// Why a document without text is left out; no fault of the record.
+pub(super) const EMPTY_TEXT: &str = "empty text";
+
 /// The longest name a file system takes.
 const LONGEST_FILE_NAME: usize = 255;
 
@@ -325,7 +328,7 @@ impl<'o> Worker<'o> {
     ) -> Result<(), Fault> {
         if text.is_empty() {
             // Nothing to train on; a document of its end alone would only teach the end to follow the end.
-            product.skip("empty text", place);
+            product.skip(EMPTY_TEXT, place);
             if !product.empty_domains.contains(domain) && DomainSet::check_name(domain).is_ok() {
                 product.empty_domains.insert(domain.to_owned());
             }

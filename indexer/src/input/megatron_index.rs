@@ -286,6 +286,12 @@ impl MegatronIndex {
                     self.next_sequence, self.sequences
                 )));
             }
+            if self.bytes_behind != self.bin_bytes {
+                return Err(broken(format!(
+                    "the .bin has {} bytes, all its sequences together {}: it is the .idx of another .bin",
+                    self.bin_bytes, self.bytes_behind
+                )));
+            }
             return Ok(None);
         }
         let end = match &mut self.ends {

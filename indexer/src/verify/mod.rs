@@ -1,6 +1,6 @@
 //! Checks that an index is whole and that its parts agree.
 //!
-//! In: an index folder, from anyone. Out: a [`Report`] of everything found wrong. Checked: sizes and checksums of all files; ids
+//! In: an index folder, from anyone. Out: a [`Report`] of everything found wrong. Checked: sizes and checksums of all files, the manifest's too; ids
 //! below the vocabulary; every document closed by the end-of-document id; both document tables against each other, the
 //! shards and the manifest's counts and summaries; files that do not belong. Memory: a few batches a thread.
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use hds::index::{IndexError, MANIFEST_FILE, Manifest, ShardEntry, Split};
+use hds::index::{IndexError, MANIFEST_FILE, MANIFEST_SUM_FILE, Manifest, ShardEntry, Split};
 use serde::Serialize;
 
 use crate::build::ShardSums;
@@ -65,6 +65,9 @@ pub fn verify(index: &Path, threads: usize, read: &AtomicU64) -> Result<Report, 
         bytes: read.load(Ordering::Relaxed),
         ..Report::default()
     };
+    if let Err(error) = Manifest::check_sum(index, fingerprint) {
+        report.problems.push(error.finding());
+    }
     let mut sums = vec![[Some(ShardSums::default()); 2]; manifest.domains.len()];
     let mut documents = vec![0u64; manifest.sources.len()];
     let mut complete = true;
@@ -176,7 +179,7 @@ fn strangers(index: &Path, jobs: &[Job<'_>]) -> Vec<PathBuf> {
         .iter()
         .flat_map(|(_, s)| [&s.tokens_file, &s.documents_file, &s.table_file])
         .map(|f| f.path.as_str())
-        .chain([MANIFEST_FILE])
+        .chain([MANIFEST_FILE, MANIFEST_SUM_FILE])
         .collect();
     let mut strangers: Vec<PathBuf> = walk_files(index)
         .filter(|relative| !known.contains(relative.as_str()))
