@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary uses its part
 #![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
+pub mod megatron;
 pub mod program;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ mod builder;
 mod documents;
 mod hostile;
 mod padding;
+mod saved;
 mod scale;
 mod stream;
 mod workers;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use hds::weight_log::{WeightLogReader, WeightLogWriter};
-use hds::{DomainId, LiveWeights, Mixture, VersionedMixture};
+use hds::{DomainId, LiveWeights, Mixture};
 use hds_loader::{
     Batch, DomainEnd, Draws, Index, Loader, LoaderConfig, LoaderState, Order, SampleId, Split,
     Tokens,
@@ -42,12 +41,12 @@ fn mixture(index: &Index, weights: &[f64]) -> Mixture {
     Mixture::normalized(weights.to_vec(), index.domains()).unwrap()
 }
 
-fn config(batch: usize) -> LoaderConfig {
+pub fn config(batch: usize) -> LoaderConfig {
     LoaderConfig::new(LENGTH, batch, 42)
 }
 
 /// Weights of a step: another mixture each time, domain 3 never, domain 1 on and off.
-fn weights_of(index: &Index, step: u64) -> Mixture {
+pub fn weights_of(index: &Index, step: u64) -> Mixture {
     let code = if step % 3 == 1 { 0.0 } else { 0.4 };
     mixture(index, &[0.3 + (step % 5) as f64 / 10.0, code, 0.1, 0.0])
 }
@@ -69,7 +68,7 @@ struct Global {
 }
 
 /// Reads one global batch with all ranks and puts their parts together.
-fn read_global(loaders: &mut [Loader]) -> Global {
+pub fn read_global(loaders: &mut [Loader]) -> Global {
     let mut global: Option<Global> = None;
     let mut next_slot = 0;
     for loader in loaders {
@@ -91,7 +90,7 @@ fn read_global(loaders: &mut [Loader]) -> Global {
     global.unwrap()
 }
 
-fn ranks(index: &Index, live: &LiveWeights, base: &LoaderConfig, world: usize) -> Vec<Loader> {
+pub fn ranks(index: &Index, live: &LiveWeights, base: &LoaderConfig, world: usize) -> Vec<Loader> {
     (0..world)
         .map(|rank| {
             let config = LoaderConfig {
@@ -273,164 +272,6 @@ fn weights_published_after_a_step_govern_the_next_batch() {
     // Weights that came back from zero went on where they had stopped.
     assert_eq!(loader.samples(), [60, 60, 60, 0]);
     assert_eq!(loader.epochs()[2], 60.0);
-}
-
-#[test]
-fn a_weight_log_alone_replays_the_same_batches() {
-    let files = small_index();
-    let index = Index::open(files.path()).unwrap();
-    let steps = 25;
-    let path = files.path().join("weights.jsonl");
-    let header = config(9).log_header(&index);
-    let live = LiveWeights::new(weights_of(&index, 0));
-    let mut log = WeightLogWriter::create(&path, &header).unwrap();
-    let mut loaders = ranks(&index, &live, &config(9), 1);
-    let mut original = vec![];
-    for step in 0..steps {
-        log.record(step, &live.read()).unwrap();
-        original.push(read_global(&mut loaders));
-        // Not every step changes the weights.
-        if step % 4 != 2 {
-            live.publish(weights_of(&index, step + 1));
-        }
-    }
-    log.sync().unwrap();
-
-    let mut reader = WeightLogReader::open(&path).unwrap();
-    reader.expect(&header).unwrap();
-    let mut entry = reader.next_entry().unwrap();
-    let first = entry.as_ref().unwrap().weights.clone();
-    let live = LiveWeights::resumed(VersionedMixture {
-        version: first.version,
-        mixture: first.mixture,
-    });
-    let mut loaders = ranks(&index, &live, &config(9), 3);
-    for step in 0..steps {
-        if entry.as_ref().is_some_and(|e| e.step == step) {
-            let weights = entry.unwrap().weights;
-            if weights.version != live.read().version {
-                assert_eq!(live.publish(weights.mixture), weights.version);
-            }
-            entry = reader.next_entry().unwrap();
-        }
-        assert_eq!(
-            read_global(&mut loaders),
-            original[step as usize],
-            "step {step}"
-        );
-    }
-}
-
-#[test]
-fn a_state_with_any_value_changed_is_refused() {
-    let files = small_index();
-    let index = Index::open(files.path()).unwrap();
-    let live = LiveWeights::new(weights_of(&index, 0));
-    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
-    for _ in 0..3 {
-        live.publish(weights_of(&index, 1));
-        loader.next_batch().unwrap();
-    }
-    let state = loader.state();
-    assert_eq!((state.weights_version, state.last_version), (4, 4));
-    let good = serde_json::to_value(&state).unwrap();
-    let load = |value: serde_json::Value| {
-        let state: LoaderState = serde_json::from_value(value).map_err(|e| e.to_string())?;
-        let loader = Loader::resume(index.clone(), live.clone(), config(8), &state);
-        loader.map(|l| l.state()).map_err(|e| e.to_string())
-    };
-    assert_eq!(load(good.clone()).unwrap(), state);
-    for (name, value) in good.as_object().unwrap() {
-        let mut changed = good.clone();
-        changed.as_object_mut().unwrap().remove(name);
-        assert!(load(changed).is_err(), "without {name}");
-        let mut changed = good.clone();
-        match &mut changed[name] {
-            serde_json::Value::String(text) => {
-                *text = match name.as_str() {
-                    "packing" => "documents".into(),
-                    "order" => "independent".into(),
-                    _ => text.replace(['a', '0'], "b"),
-                }
-            }
-            serde_json::Value::Array(list) => list.swap(0, 1),
-            number => *number = (number.as_u64().unwrap() + 1).into(),
-        }
-        assert_ne!(changed[name], *value, "{name}");
-        assert!(load(changed).is_err(), "{name} changed");
-    }
-}
-
-#[test]
-fn a_log_that_lost_its_end_is_told_by_the_state() {
-    let files = small_index();
-    let index = Index::open(files.path()).unwrap();
-    let path = files.path().join("weights.jsonl");
-    let header = config(8).log_header(&index);
-    let live = LiveWeights::new(weights_of(&index, 0));
-    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
-    let mut log = WeightLogWriter::create(&path, &header).unwrap();
-    for step in 0..4 {
-        log.record(step, &loader.next_batch().unwrap().weights)
-            .unwrap();
-        live.publish(weights_of(&index, step + 1));
-        // Twice, so that versions are passed over.
-        live.publish(weights_of(&index, step + 2));
-    }
-    log.sync().unwrap();
-    drop(log);
-    let state = loader.state();
-    assert_eq!((state.last_version, state.weights_version), (7, 9));
-    let resume = || WeightLogWriter::resume(&path, &header, state.step).unwrap();
-    resume()
-        .expect_last(state.step, state.last_version)
-        .unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    let cut: Vec<&str> = text.lines().take(4).collect();
-    std::fs::write(&path, cut.join("\n") + "\n").unwrap();
-    let error = resume()
-        .expect_last(state.step, state.last_version)
-        .unwrap_err();
-    assert!(error.to_string().contains("lost entries"), "{error}");
-}
-
-#[test]
-fn a_state_of_another_run_is_refused_with_the_reason() {
-    let files = small_index();
-    let index = Index::open(files.path()).unwrap();
-    let live = LiveWeights::new(weights_of(&index, 0));
-    let mut loader = Loader::new(index.clone(), live.clone(), config(8)).unwrap();
-    loader.next_batch().unwrap();
-    let state = loader.state();
-    type Edit = fn(&mut LoaderState);
-    let cases: [(Edit, &str); 15] = [
-        (|s| s.index = "00".repeat(32), "another index"),
-        (|s| s.seed = 1, "another seed: it has 1, this loader has 42"),
-        (|s| s.sequence_length = 8, "another sequence length"),
-        (|s| s.order = Order::Independent, "another order of windows"),
-        (|s| s.samples.push(0), "another number of domains"),
-        (|s| s.version = 2, "hds-loader-state version 2"),
-        (|s| s.format = "x".into(), "another format"),
-        (|s| s.samples[0] = u64::MAX, "samples: their sum is beyond"),
-        (
-            |s| s.step = u64::MAX - 1,
-            "step: 18446744073709551614 is beyond",
-        ),
-        (|s| s.samples.fill(0), "samples: their sum is 0 after"),
-        (|s| s.step = 0, "samples: their sum is"),
-        (|s| s.samples[3] = 1, "samples: 1 of domain \"tiny\""),
-        (|s| s.step = u64::MAX, "step"),
-        (|s| s.weights[0] = f64::NAN, "weight of domain \"books\""),
-        (|s| _ = s.weights.pop(), "3 weights for 4 domains"),
-    ];
-    for (edit, reason) in cases {
-        let mut other = state.clone();
-        edit(&mut other);
-        let error = Loader::resume(index.clone(), live.clone(), config(8), &other).unwrap_err();
-        assert!(error.to_string().contains(reason), "{reason}: {error}");
-    }
-    assert!(serde_json::from_str::<LoaderState>("{\"format\":\"hds-loader-state\"}").is_err());
-    Loader::resume(index, live, config(8), &state).unwrap();
 }
 
 #[test]
