@@ -60,7 +60,7 @@ fn row_tokens(batch: &Batch, row: usize) -> Vec<u32> {
 
 /// What a global batch is, whoever read it.
 #[derive(Debug, Clone, PartialEq)]
-struct Global {
+pub struct Global {
     version: u64,
     samples: Vec<SampleId>,
     tokens: Vec<Vec<u32>>,
