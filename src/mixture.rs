@@ -32,9 +32,15 @@ pub enum MixtureError {
         /// Its weight.
         value: f64,
     },
-    /// The weights do not sum to 1 (or, where they are normalised first, to anything above 0).
+    /// The weights do not sum to 1.
     #[error("weights sum to {sum}, must sum to 1 (within {SUM_TOLERANCE})")]
     Sum {
+        /// What they sum to.
+        sum: f64,
+    },
+    /// There is nothing to divide by their sum.
+    #[error("weights sum to {sum}; at least one must be above 0, and their sum finite")]
+    NoSum {
         /// What they sum to.
         sum: f64,
     },
@@ -69,7 +75,7 @@ impl Mixture {
     pub fn normalized(mut weights: Vec<f64>, domains: &DomainSet) -> Result<Self, MixtureError> {
         let sum = Self::check(&weights, domains)?;
         if !(sum.is_finite() && sum > 0.0) {
-            return Err(MixtureError::Sum { sum });
+            return Err(MixtureError::NoSum { sum });
         }
         weights.iter_mut().for_each(|w| *w /= sum);
         Self::new(weights, domains)

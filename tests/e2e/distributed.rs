@@ -412,7 +412,7 @@ fn all_ranks_skip_the_same_steps_and_give_up_together() {
         "--set",
         "run.steps=6",
         "--set",
-        "optimizer.learning_rate=1e300",
+        "optimizer.learning_rate=1e30",
         "--set",
         "optimizer.minimum_learning_rate=0.0",
     ];

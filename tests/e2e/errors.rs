@@ -162,6 +162,23 @@ fn wrong_run_configurations_name_the_key() {
         ("model.preset=gigantic", "gigantic"),
         ("scheduler.policy=magic", "magic"),
         ("optimizer.learning_rate=-1", "optimizer.learning_rate"),
+        (
+            "optimizer.learning_rate=1e-39",
+            "optimizer.learning_rate: is",
+        ),
+        ("optimizer.epsilon=1e-60", "optimizer.epsilon: is"),
+        (
+            "optimizer={schedule=\"warmup_stable_decay\",warmup_fraction=0.5,decay_fraction=0.9}",
+            "optimizer.decay_fraction",
+        ),
+        ("signals.layers=[0,0]", "signals.layers: 0 is there twice"),
+        ("signals.layers=[-1]", "signals.layers: layer -1"),
+        ("signals.gradients={kind=\"exact\",rank=3}", "rank"),
+        (
+            "scheduler={policy=\"doge\",doge={target={nowhere=1.0}}}",
+            "scheduler.doge.target: no domain is named \"nowhere\"",
+        ),
+        ("data.target={code=0.0}", "at least one must be above 0"),
         ("data.index=nowhere", "nowhere"),
         ("data.base_weights=pile", "code"),
         ("data.base_weights={ code = 1.0, config = 1.0 }", "prose"),

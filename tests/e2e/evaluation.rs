@@ -136,6 +136,11 @@ fn an_evaluation_is_what_the_run_logged_and_holds_for_the_exported_model() {
     for (wrong, word) in [("{ nowhere = 1 }", "nowhere"), ("best", "\"base\"")] {
         let message = fail("hds-train", &["eval", text(&run), "--target", wrong]);
         assert!(message.contains(word), "{message}");
+        assert_eq!(
+            message.matches("the domains are").count(),
+            usize::from(word == "nowhere"),
+            "{message}"
+        );
     }
 
     // Training goes on from the exported model: before its first step it is that model.
@@ -313,6 +318,8 @@ fn mmlu_is_scored_with_the_tokenizer_of_the_index() {
     assert_eq!(lines.lines().count(), 6);
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert!(numbers(&first["log_likelihoods"]).iter().all(|l| *l < 0.0));
+    let message = fail("hds-train", &[&asked[..], &["--limit", "0"]].concat());
+    assert!(message.contains("--limit 0"), "{message}");
     let message = fail("hds-train", &[&asked[..], &["--shots", "4"]].concat());
     assert!(message.contains("--shots asks for 4"), "{message}");
     let message = fail(

@@ -357,7 +357,7 @@ fn a_run_that_ends_without_learning_fails() {
             "--set",
             "run.steps=6",
             "--set",
-            "optimizer.learning_rate=1e300",
+            "optimizer.learning_rate=1e30",
             "--set",
             "optimizer.minimum_learning_rate=0.0",
         ],

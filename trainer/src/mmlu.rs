@@ -42,6 +42,23 @@ pub enum MmluError {
         /// The folder.
         path: PathBuf,
     },
+    /// Files without a question.
+    #[error("{path} has no question; give a folder with those of the test split")]
+    NoQuestion {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The same split twice.
+    #[error("{first} and {second} are both there, and may differ; leave one of them")]
+    Twice {
+        /// One.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A limit that leaves nothing to ask.
+    #[error("--limit 0 leaves no question to ask; give 1 or more, or no limit for all")]
+    Limit,
     /// A line that is no question.
     #[error("{path}, line {line}: {reason}")]
     Question {
@@ -233,6 +250,9 @@ fn chosen<'a>(
             got: got.clone(),
             known: known.join(", "),
         });
+    }
+    if options.limit == Some(0) {
+        return Err(MmluError::Limit);
     }
     let most = options.limit.unwrap_or(usize::MAX);
     Ok(questions

@@ -173,6 +173,8 @@ pub struct RunFacts<'a> {
     pub model_parameters: u64,
     /// Seed of the run.
     pub seed: u64,
+    /// Fingerprint of the index, where it is known.
+    pub index: Option<String>,
     /// Where the policy's networks live.
     pub device: tch::Device,
 }
@@ -197,6 +199,7 @@ pub fn build(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<Box<dyn Pol
             });
         }
     }
+    size::check(config, run)?;
     ::hds::Mixture::new(run.base_weights.clone(), run.domains).map_err(|source| {
         PolicyError::Weights {
             key: "base weights",

@@ -101,6 +101,7 @@ impl Bench {
             layers: blocks.len(),
             model_parameters: config.parameter_count(),
             seed: 1,
+            index: None,
             device,
         };
         let mut policy =

@@ -8,10 +8,8 @@ use hds::{DomainSet, Mixture};
 use super::error::{SessionError, invalid};
 use super::protocol::Facts;
 use crate::reward::RewardModel;
-use crate::scheduler::{Policy, PolicyName, RunFacts, build, size, size_warning};
+use crate::scheduler::{Policy, PolicyName, RunFacts, build, size_warning};
 
-/// Most memory that a run's networks may take, with what the optimizer keeps of them.
-const NETWORK_BYTES: u64 = 8 << 30;
 /// Largest replay that a client may ask for. A transition is about 8 K numbers of 4 bytes.
 const REPLAY_BYTES: u64 = 4 << 30;
 
@@ -62,18 +60,6 @@ pub(super) fn make(facts: &Facts) -> Result<Parts, SessionError> {
         let reason = format!("a replay_capacity of {capacity}; at most {most} with these domains");
         return Err(invalid("facts.scheduler", reason));
     }
-    let networks = size(&facts.scheduler, k, facts.layers, facts.model_parameters);
-    // Of what is trained also its gradient and two moments.
-    let bytes = u128::from(networks.trained) * 16 + u128::from(networks.targets) * 4;
-    if bytes > u128::from(NETWORK_BYTES) {
-        let reason = format!(
-            "networks of {} parameters take {} MB; at most {} MB are given to a run",
-            networks.parameters(),
-            bytes >> 20,
-            NETWORK_BYTES >> 20
-        );
-        return Err(invalid("facts.scheduler", reason));
-    }
     facts.reward.validate()?;
     let mut reward = RewardModel::new(facts.reward.clone(), k);
     if let Some(target) = &facts.target {
@@ -89,6 +75,7 @@ pub(super) fn make(facts: &Facts) -> Result<Parts, SessionError> {
         layers: facts.layers,
         model_parameters: facts.model_parameters,
         seed: facts.seed,
+        index: None,
         device: tch::Device::Cpu,
     };
     let policy = build(&facts.scheduler, &run)?;

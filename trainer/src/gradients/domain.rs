@@ -10,7 +10,7 @@ use crate::signals::Gram;
 
 /// How per-domain gradients are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case", from = "Given")]
 pub enum GradientMode {
     /// Whole: K copies of the selected matrices' gradients, in f32. The reference.
     Exact,
@@ -21,6 +21,23 @@ pub enum GradientMode {
         /// Seed of the projections.
         seed: u64,
     },
+}
+
+/// The same as it is read: serde refuses no key beside a kind without any, which an empty set of keys does.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum Given {
+    Exact {},
+    Sketch { rank: u32, seed: u64 },
+}
+
+impl From<Given> for GradientMode {
+    fn from(given: Given) -> Self {
+        match given {
+            Given::Exact {} => Self::Exact,
+            Given::Sketch { rank, seed } => Self::Sketch { rank, seed },
+        }
+    }
 }
 
 impl Default for GradientMode {

@@ -45,10 +45,30 @@ impl Default for LayerChoice {
 }
 
 impl LayerChoice {
+    /// What is in the list more than once.
+    fn repeated(&self) -> Option<String> {
+        fn twice<T: PartialEq + std::fmt::Debug>(list: &[T]) -> Option<String> {
+            let mut rest = list;
+            while let Some((first, after)) = rest.split_first() {
+                if after.contains(first) {
+                    return Some(format!("{first:?}"));
+                }
+                rest = after;
+            }
+            None
+        }
+        match self {
+            Self::Region(_) => None,
+            Self::Blocks(blocks) => twice(blocks),
+            Self::Depths(depths) => twice(depths),
+            Self::Names(names) => twice(names),
+        }
+    }
+
     /// The chosen blocks of a model with `depth` blocks, ascending, each once.
     ///
     /// # Errors
-    /// A block that does not exist, or none.
+    /// A block that does not exist or is there twice, or none.
     pub fn resolve(&self, depth: usize) -> Result<Vec<usize>, GradientError> {
         let missing = |got: String| GradientError::Layer {
             got,
@@ -58,6 +78,9 @@ impl LayerChoice {
             true => Ok(block),
             false => Err(missing(got())),
         };
+        if let Some(got) = self.repeated() {
+            return Err(GradientError::Repeated { got });
+        }
         let mut blocks = match self {
             Self::Region(region) => {
                 let count = REGION_BLOCKS.min(depth);
@@ -75,6 +98,10 @@ impl LayerChoice {
             Self::Depths(depths) => depths
                 .iter()
                 .map(|&share| {
+                    // A list with a negative whole number is read as depths.
+                    if share < 0.0 && share.fract() == 0.0 {
+                        return Err(missing(share.to_string()));
+                    }
                     if !(0.0..=1.0).contains(&share) {
                         return Err(missing(format!("at depth {share} (of 0 to 1)")));
                     }
@@ -121,7 +148,9 @@ mod tests {
         assert_eq!(choose("\"early\"", 16), Ok(vec![0, 1, 2]));
         assert_eq!(choose("\"middle\"", 16), Ok(vec![6, 7, 8]));
         assert_eq!(choose("\"late\"", 2), Ok(vec![0, 1]));
-        assert_eq!(choose("[5, 3, 3]", 16), Ok(vec![3, 5]));
+        assert_eq!(choose("[5, 3]", 16), Ok(vec![3, 5]));
+        // Two depths may be of one block.
+        assert_eq!(choose("[0.4, 0.5]", 3), Ok(vec![1]));
         assert_eq!(choose("[0.5, 1.0]", 5), Ok(vec![2, 4]));
         assert_eq!(
             choose("[\"gpt_neox.layers.7.mlp.dense_4h_to_h\"]", 16),
@@ -136,6 +165,22 @@ mod tests {
             let error = choose(bad, 16).unwrap_err().to_string();
             assert!(error.contains("0 to 15"), "{error}");
         }
+        for (bad, got) in [
+            ("[5, 3, 3]", "3"),
+            ("[0.5, 1.0, 0.5]", "0.5"),
+            (
+                "[\"gpt_neox.layers.7.mlp.dense_4h_to_h\", \"gpt_neox.layers.7.mlp.dense_4h_to_h\"]",
+                "layers.7",
+            ),
+        ] {
+            let error = choose(bad, 16).unwrap_err().to_string();
+            assert!(error.contains(got) && error.contains("twice"), "{error}");
+        }
+        let error = choose("[-1]", 16).unwrap_err().to_string();
+        assert!(
+            error.starts_with("signals.layers: layer -1 does not exist"),
+            "{error}"
+        );
         assert_eq!(choose("[]", 16), Err(GradientError::NoLayer));
         assert_eq!(choose("\"late\"", 0), Err(GradientError::NoLayer));
     }

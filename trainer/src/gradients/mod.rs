@@ -34,15 +34,21 @@ pub use sketch::Projection;
 #[non_exhaustive]
 pub enum GradientError {
     /// A chosen layer does not exist.
-    #[error("layer {got} does not exist; the model has blocks 0 to {last}")]
+    #[error("signals.layers: layer {got} does not exist; the model has blocks 0 to {last}")]
     Layer {
         /// What was chosen.
         got: String,
         /// The last block.
         last: usize,
     },
+    /// A layer is chosen more than once.
+    #[error("signals.layers: {got} is there twice; leave one")]
+    Repeated {
+        /// What was chosen.
+        got: String,
+    },
     /// No layer is chosen.
-    #[error("no layer is chosen for gradient alignment; give at least one")]
+    #[error("signals.layers: no layer is chosen for gradient alignment; give at least one")]
     NoLayer,
     /// Not one domain a sequence.
     #[error("{got} domains given for {want} sequences")]

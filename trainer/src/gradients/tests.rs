@@ -43,6 +43,19 @@ fn micro_batches() -> Vec<(Tensor, Tensor, Vec<DomainId>)> {
         .collect()
 }
 
+#[test]
+fn exact_gradients_take_no_rank() {
+    let read = |text: &str| toml::from_str::<GradientMode>(text);
+    assert_eq!(read("kind = 'exact'"), Ok(GradientMode::Exact));
+    for text in [
+        "kind = 'exact'\nrank = 3",
+        "kind = 'sketch'\nrank = 3",
+        "kind = 'sketch'\nrank = 3\nseed = 1\nside = 2",
+    ] {
+        assert!(read(text).is_err(), "{text}");
+    }
+}
+
 fn gram(model: &Model, blocks: &[usize], mode: GradientMode) -> Gram {
     gram_of(model, blocks, mode, micro_batches())
 }

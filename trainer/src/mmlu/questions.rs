@@ -57,21 +57,39 @@ impl Questions {
 type BySubject = BTreeMap<String, Vec<Question>>;
 
 fn split(folder: &Path, name: &str) -> Result<BySubject, MmluError> {
-    for file in [format!("{name}.jsonl"), format!("{name}.jsonl.zst")] {
-        let path = folder.join(file);
-        if path.is_file() {
-            return json_lines(&path);
-        }
-    }
     let inner = folder.join(name);
-    if !inner.is_dir() {
+    let places = [
+        folder.join(format!("{name}.jsonl")),
+        folder.join(format!("{name}.jsonl.zst")),
+        inner.clone(),
+    ];
+    let mut there = places
+        .into_iter()
+        .filter(|path| path.is_file() || (*path == inner && path.is_dir()));
+    let Some(first) = there.next() else {
         return Ok(BySubject::new());
+    };
+    if let Some(second) = there.next() {
+        return Err(MmluError::Twice { first, second });
     }
+    let found = match first == inner {
+        true => csv_folder(&inner, name)?,
+        false => json_lines(&first)?,
+    };
+    // Without examples a model is asked all the same; without questions it is not.
+    if name == "test" && found.is_empty() {
+        return Err(MmluError::NoQuestion { path: first });
+    }
+    Ok(found)
+}
+
+/// The files `SUBJECT_NAME.csv` of a folder.
+fn csv_folder(inner: &Path, name: &str) -> Result<BySubject, MmluError> {
     let fail = |source| MmluError::Read {
-        path: inner.clone(),
+        path: inner.to_owned(),
         source,
     };
-    let mut paths: Vec<PathBuf> = fs::read_dir(&inner)
+    let mut paths: Vec<PathBuf> = fs::read_dir(inner)
         .map_err(fail)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()
@@ -88,10 +106,19 @@ fn split(folder: &Path, name: &str) -> Result<BySubject, MmluError> {
         if let (Some(subject), Some("csv")) =
             (subject, path.extension().and_then(|end| end.to_str()))
         {
-            found.insert(subject, csv(&path)?);
+            let questions = csv(&path)?;
+            if name == "test" && questions.is_empty() {
+                return Err(MmluError::NoQuestion { path });
+            }
+            found.insert(subject, questions);
         }
     }
     Ok(found)
+}
+
+/// The text without the mark of UTF-8 that some editors put before it.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 #[derive(Deserialize)]
@@ -128,6 +155,10 @@ fn json_lines(path: &Path) -> Result<BySubject, MmluError> {
     let mut found = BySubject::new();
     for (number, line) in BufReader::new(reader).lines().enumerate() {
         let line = line.map_err(fail)?;
+        let line = match number {
+            0 => without_mark(&line),
+            _ => &line,
+        };
         if line.trim().is_empty() {
             continue;
         }
@@ -136,7 +167,7 @@ fn json_lines(path: &Path) -> Result<BySubject, MmluError> {
             line: number + 1,
             reason,
         };
-        let line: Line = serde_json::from_str(&line).map_err(|e| bad(e.to_string()))?;
+        let line: Line = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
         let answer = match &line.answer {
             Answer::Number(number) => Some(*number).filter(|number| *number < 4),
             Answer::Letter(text) => letter(text),
@@ -162,7 +193,7 @@ fn csv(path: &Path) -> Result<Vec<Question>, MmluError> {
         reason,
     };
     let mut questions = Vec::new();
-    for (number, (line, fields)) in records(&text)
+    for (number, (line, fields)) in records(without_mark(&text))
         .map_err(|line| bad(line, "a quoted field has no end".to_owned()))?
         .into_iter()
         .enumerate()
@@ -273,6 +304,55 @@ mod tests {
         write(&csv, "test/anatomy_test.csv", header);
         let again = Questions::read(&csv).unwrap();
         assert_eq!(again.test["anatomy"], questions.test["anatomy"][1..]);
+        // As some editors save.
+        write(&csv, "test/anatomy_test.csv", &format!("\u{feff}{header}"));
+        assert_eq!(Questions::read(&csv).unwrap(), again);
+        write(&json, "test.jsonl", &format!("\u{feff}{JSON}"));
+        assert_eq!(Questions::read(&json).unwrap(), questions);
+    }
+
+    #[test]
+    fn a_split_that_is_empty_or_there_twice_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |name: &str, files: &[(&str, &str)]| {
+            let inner = folder.path().join(name);
+            for (file, text) in files {
+                write(&inner, file, text);
+            }
+            Questions::read(&inner).unwrap_err().to_string()
+        };
+        for (name, files, words) in [
+            (
+                "a",
+                &[("test.jsonl", "\n")][..],
+                ["test.jsonl", "has no question"],
+            ),
+            (
+                "b",
+                &[("test/x_test.csv", "question,a,b,c,d,answer\n")],
+                ["x_test.csv", "has no question"],
+            ),
+            ("c", &[("test/notes.txt", "")], ["test", "has no question"]),
+            (
+                "d",
+                &[("test.jsonl", JSON), ("test.jsonl.zst", "")],
+                ["test.jsonl.zst", "both there"],
+            ),
+            (
+                "e",
+                &[
+                    ("test.jsonl", JSON),
+                    ("dev.jsonl", JSON),
+                    ("dev/x_dev.csv", ""),
+                ],
+                ["dev.jsonl", "both there"],
+            ),
+        ] {
+            let error = refused(name, files);
+            for word in words {
+                assert!(error.contains(word), "{name} {word}: {error}");
+            }
+        }
     }
 
     #[test]

@@ -128,6 +128,11 @@ fn options_choose_what_is_asked() {
         ..OPTIONS
     };
     assert!(error(unknown).contains("anatomy, made_up, virology"));
+    let none = MmluOptions {
+        limit: Some(0),
+        ..OPTIONS
+    };
+    assert!(error(none).contains("--limit 0"));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! ([`super::clip_gradient_norm`]) before the step.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor, no_grad};
@@ -15,6 +15,9 @@ use thiserror::Error;
 
 #[cfg(fused)]
 use crate::fused;
+
+/// Rates, and numbers that a step divides by: what 32 bits hold with room for what they are multiplied with.
+pub const IN_SINGLE_PRECISION: RangeInclusive<f64> = 1e-30..=1e30;
 
 /// A trainable tensor and how the optimizer treats it.
 #[derive(Debug)]
@@ -127,15 +130,15 @@ impl AdamWConfig {
         check(
             "epsilon",
             epsilon,
-            epsilon > 0.0 && epsilon.is_finite(),
-            "finite and > 0",
+            IN_SINGLE_PRECISION.contains(&epsilon),
+            "from 1e-30 to 1e30, as weights have 32 bits",
         )?;
         let decay = self.weight_decay;
         check(
             "weight_decay",
             decay,
-            decay >= 0.0 && decay.is_finite(),
-            "finite and ≥ 0",
+            (0.0..=*IN_SINGLE_PRECISION.end()).contains(&decay),
+            "from 0 to 1e30",
         )
     }
 }
@@ -439,12 +442,19 @@ impl Coefficients {
         // w ← w − η/c₁ · m / (√v/√c₂ + ε), with −η/c₁ folded into the denominator, because the
         // fused divide-and-add takes no factor.
         let fold = -first_correction / learning_rate;
+        let root_scale = fold / second_correction.sqrt();
+        // Where 32 bits would make it 0, a weight without a gradient would be divided by it.
+        let epsilon = -(fold * config.epsilon)
+            .abs()
+            .max(f64::from(f32::MIN_POSITIVE));
+        let in_range = |value: f64| value.abs() <= f64::from(f32::MAX);
         Self {
             first_rate: 1.0 - first,
             second_rate: 1.0 - second,
-            root_scale: fold / second_correction.sqrt(),
-            epsilon: fold * config.epsilon,
-            moves: learning_rate != 0.0,
+            root_scale,
+            epsilon,
+            // A rate that 32 bits cannot divide by moves nothing either.
+            moves: learning_rate != 0.0 && in_range(root_scale) && in_range(epsilon),
         }
     }
 

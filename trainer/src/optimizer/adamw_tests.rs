@@ -192,6 +192,36 @@ fn settings_out_of_range_are_named() {
             .contains("betas[1]")
     );
     assert!(AdamWConfig::default().validate().is_ok());
+    // 0 in 32 bits.
+    let config = AdamWConfig {
+        epsilon: 1e-60,
+        ..AdamWConfig::default()
+    };
+    let error = config.validate().unwrap_err().to_string();
+    assert!(
+        error.contains("epsilon") && error.contains("1e-30"),
+        "{error}"
+    );
+}
+
+#[test]
+fn rates_and_epsilons_that_32_bits_do_not_hold_spoil_no_weight() {
+    let start = Tensor::from_slice(&[1f32, 2.0]);
+    for (rate, epsilon) in [(1e-39, 1e-8), (1e-45, 1e-30), (1e20, 1e-30), (1e-3, 1e-60)] {
+        let config = AdamWConfig {
+            epsilon,
+            weight_decay: 0.0,
+            ..AdamWConfig::default()
+        };
+        let weight = parameter("w", &start, true);
+        let mut optimizer = AdamW::new(vec![weight.shallow_clone()], config);
+        // A weight that a step has nothing to say of, as of ids that a batch does not have.
+        give_gradient(&weight, &Tensor::from_slice(&[0f32, 1.0]));
+        optimizer.step(rate);
+        let moved = Vec::<f32>::try_from(weight.tensor.detach()).unwrap();
+        assert_eq!(moved[0], 1.0, "{rate} {epsilon}: {moved:?}");
+        assert!(moved[1].is_finite() && moved[1] <= 2.0, "{moved:?}");
+    }
 }
 
 #[test]

@@ -9,6 +9,6 @@ mod adamw;
 mod clip;
 mod schedule;
 
-pub use adamw::{AdamW, AdamWConfig, OptimizerError, Parameter};
+pub use adamw::{AdamW, AdamWConfig, IN_SINGLE_PRECISION, OptimizerError, Parameter};
 pub use clip::{clip_factor, clip_gradient_norm, gradient_norm, norm};
 pub use schedule::{Schedule, ScheduleError};

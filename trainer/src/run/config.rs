@@ -237,7 +237,7 @@ impl RunConfig {
             serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {
                 ConfigError::Key {
                     key: e.path().to_string(),
-                    reason: e.inner().to_string().trim().to_owned(),
+                    reason: e.inner().message().trim().to_owned(),
                 }
             })?;
         config.validate()?;

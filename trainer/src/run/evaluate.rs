@@ -61,10 +61,10 @@ pub enum EvaluateError {
     Index(#[from] IndexError),
     /// The base weights do not fit the index.
     #[error("{0}; --base-weights natural, uniform or pile takes others")]
-    BaseWeights(#[source] ConfigError),
+    BaseWeights(ConfigError),
     /// The target does not fit the index.
     #[error("{0}; --target uniform, base or '{{ NAME = WEIGHT }}' takes another")]
-    Target(#[source] ConfigError),
+    Target(ConfigError),
     /// Device, sequences or tensors.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ConfigError;
 use crate::model::DecayOn;
-use crate::optimizer::{AdamWConfig, Schedule};
+use crate::optimizer::{AdamWConfig, IN_SINGLE_PRECISION, OptimizerError, Schedule};
 
 /// Shape of the learning rate over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,21 +110,21 @@ impl OptimizerSection {
     /// # Errors
     /// The first value out of range, by its dotted key.
     pub fn validate(&self, total_steps: u64) -> Result<(), ConfigError> {
-        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let holds = |value: f64| IN_SINGLE_PRECISION.contains(&value);
         let fraction = |value: f64| (0.0..=1.0).contains(&value);
         let minimum = self.minimum_learning_rate;
         for (key, value, fits, want) in [
             (
                 "learning_rate",
                 self.learning_rate,
-                positive(self.learning_rate),
-                "finite and above 0",
+                holds(self.learning_rate),
+                "from 1e-30 to 1e30, as weights have 32 bits",
             ),
             (
                 "minimum_learning_rate",
                 minimum,
-                (0.0..=self.learning_rate).contains(&minimum),
-                "in [0, optimizer.learning_rate]",
+                minimum == 0.0 || holds(minimum) && minimum <= self.learning_rate,
+                "0, or from 1e-30 to optimizer.learning_rate",
             ),
             (
                 "warmup_fraction",
@@ -141,8 +141,9 @@ impl OptimizerSection {
             (
                 "gradient_clip",
                 self.gradient_clip,
-                positive(self.gradient_clip),
-                "above 0",
+                self.gradient_clip.is_finite()
+                    && self.gradient_clip >= *IN_SINGLE_PRECISION.start(),
+                "at least 1e-30",
             ),
         ] {
             if !fits {
@@ -153,13 +154,74 @@ impl OptimizerSection {
                 });
             }
         }
+        let schedule = self.schedule(total_steps);
+        if let Schedule::WarmupStableDecay {
+            warmup_steps,
+            decay_steps,
+            ..
+        } = schedule
+            && warmup_steps.saturating_add(decay_steps) > total_steps
+        {
+            let reason = format!(
+                "{} gives {decay_steps} steps, and optimizer.warmup_fraction {warmup_steps} more: together they must be at most \
+                 run.steps = {total_steps}",
+                self.decay_fraction
+            );
+            return Err(ConfigError::Key {
+                key: "optimizer.decay_fraction".into(),
+                reason,
+            });
+        }
         let failed = |reason: String| ConfigError::Key {
             key: "optimizer".into(),
             reason,
         };
-        self.adamw().validate().map_err(|e| failed(e.to_string()))?;
-        self.schedule(total_steps)
-            .validate()
-            .map_err(|e| failed(e.to_string()))
+        self.adamw().validate().map_err(|error| match error {
+            OptimizerError::Setting { key, got, want } => ConfigError::Key {
+                key: format!("optimizer.{key}"),
+                reason: format!("is {got}, must be {want}"),
+            },
+            other => failed(other.to_string()),
+        })?;
+        schedule.validate().map_err(|e| failed(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_out_of_range_is_named_by_its_own_key() {
+        type Change = fn(&mut OptimizerSection);
+        let check = |change: Change| {
+            let mut section = OptimizerSection::default();
+            change(&mut section);
+            section.validate(10).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(|_| ()), Ok(()));
+        let cases: [(Change, &str); 7] = [
+            (|s| s.learning_rate = 1e-39, "optimizer.learning_rate"),
+            (|s| s.learning_rate = 1e39, "optimizer.learning_rate"),
+            (
+                |s| s.minimum_learning_rate = 1e-39,
+                "optimizer.minimum_learning_rate",
+            ),
+            (|s| s.epsilon = 1e-60, "optimizer.epsilon"),
+            (|s| s.gradient_clip = 1e-60, "optimizer.gradient_clip"),
+            (|s| s.betas.1 = 1.0, "optimizer.betas[1]"),
+            (
+                |s| {
+                    s.schedule = ScheduleName::WarmupStableDecay;
+                    (s.warmup_fraction, s.decay_fraction) = (0.5, 0.6);
+                },
+                "optimizer.decay_fraction: 0.6 gives 6 steps",
+            ),
+        ];
+        for (change, want) in cases {
+            let error = check(change).unwrap_err();
+            assert!(error.contains(want), "{error}");
+            assert!(!error.contains("_steps"), "a key that is none: {error}");
+        }
     }
 }

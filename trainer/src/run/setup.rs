@@ -162,6 +162,7 @@ pub fn run_facts<'a>(
         layers,
         model_parameters: model.config().parameter_count(),
         seed: config.run.seed,
+        index: Some(index.fingerprint().to_string()),
         device,
     }
 }

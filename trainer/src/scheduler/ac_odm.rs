@@ -31,6 +31,7 @@ use super::state::State;
 use super::storage::{self, Parts};
 use super::warm_up::noisy_base_weights;
 use super::{Decision, Policy, RunFacts, check_shape};
+use crate::optimizer::IN_SINGLE_PRECISION;
 use crate::signals::Observation;
 use learner::Learner;
 pub(super) use learner::size;
@@ -154,8 +155,8 @@ impl AcOdmConfig {
         check(
             "learning_rate",
             rate,
-            rate > 0.0 && rate.is_finite(),
-            "above 0",
+            IN_SINGLE_PRECISION.contains(&rate),
+            "from 1e-30 to 1e30",
         )?;
         if self.learn || self.policy_from.is_some() {
             return Ok(());

@@ -117,11 +117,12 @@ impl DogePolicy {
             })?
         } else {
             for name in config.target.keys() {
-                run.domains.find(name).map_err(|e| PolicyError::Config {
-                    key: "scheduler.doge.target".into(),
-                    got: format!("weighing {name:?}"),
-                    want: e.to_string(),
-                })?;
+                run.domains
+                    .find(name)
+                    .map_err(|source| PolicyError::Domain {
+                        key: "scheduler.doge.target",
+                        source,
+                    })?;
             }
             let weight = |name| config.target.get(name).copied().unwrap_or(0.0);
             let weights = run.domains.names().iter().map(weight).collect();
@@ -351,7 +352,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("scheduler.doge.target") && error.contains("\"x\""),
+            error.starts_with("scheduler.doge.target: no domain is named \"x\""),
             "{error}"
         );
     }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use hds::MixtureError;
 use hds::weight_log::WeightLogError;
+use hds::{DomainError, MixtureError};
 use thiserror::Error;
 
 /// Why a policy cannot be made, fed, saved or restored.
@@ -19,6 +19,14 @@ pub enum PolicyError {
         got: String,
         /// What it may be.
         want: String,
+    },
+    /// A weight for something that is no domain.
+    #[error("{key}: {source}")]
+    Domain {
+        /// Dotted key.
+        key: &'static str,
+        /// Which names there are.
+        source: DomainError,
     },
     /// The Pile's weights, asked for another corpus.
     #[error("The Pile has no domain {domain:?}, so no weight for it; give weights by name instead")]
@@ -65,6 +73,31 @@ pub enum PolicyError {
         got: String,
         /// What was expected.
         want: String,
+    },
+    /// Networks beyond all reason.
+    #[error(
+        "{key}: its networks have {parameters} parameters and take {megabytes} MB with their optimizer; at most {most} MB are given to a run"
+    )]
+    TooLarge {
+        /// Section of the policy.
+        key: String,
+        /// Of all networks.
+        parameters: u64,
+        /// With gradients and moments.
+        megabytes: u64,
+        /// Given at most.
+        most: u64,
+    },
+    /// A weight log that is not this run's.
+    #[error(
+        "scheduler.log.file {path} is not the log of a run like this one: {reason}; give the log of one, or take these weights all the \
+         same by scheduler.log.strict = false"
+    )]
+    OtherLog {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        reason: String,
     },
     /// A weight log that cannot be replayed.
     #[error("scheduler.log.file: {source}")]

@@ -1,9 +1,11 @@
 //! The policy that changes nothing: the same weights at every step.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hds::Mixture;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::error::PolicyError;
@@ -83,11 +85,9 @@ impl FixedPolicy {
     pub(super) fn new(config: &FixedConfig, run: &RunFacts<'_>) -> Result<Self, PolicyError> {
         let named = |key: &'static str, by_name: &BTreeMap<String, f64>| {
             for name in by_name.keys() {
-                run.domains.find(name).map_err(|e| PolicyError::Config {
-                    key: key.into(),
-                    got: format!("weighing {name:?}"),
-                    want: e.to_string(),
-                })?;
+                run.domains
+                    .find(name)
+                    .map_err(|source| PolicyError::Domain { key, source })?;
             }
             let weights = run.domains.names().iter().map(|name| {
                 by_name
@@ -125,14 +125,42 @@ impl FixedPolicy {
                 let path = config.file.as_deref().unwrap_or(Path::new(""));
                 let bytes = hds::durable::read_regular(path, MOST_BYTES)
                     .map_err(|e| saved::file_error(path, e))?;
-                let by_name =
+                let by_name: Unrepeated =
                     serde_json::from_slice(&bytes).map_err(|e| saved::file_error(path, e))?;
-                named("scheduler.fixed.file", &by_name)?
+                named("scheduler.fixed.file", &by_name.0)?
             }
         };
         Ok(Self {
             weights: mixture.weights().to_vec(),
         })
+    }
+}
+
+/// A JSON object of which no name stands there twice: of two weights of a domain nobody knows which is meant.
+struct Unrepeated(BTreeMap<String, f64>);
+
+impl<'de> Deserialize<'de> for Unrepeated {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = BTreeMap<String, f64>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of domain names and weights")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut weights = BTreeMap::new();
+                while let Some((name, weight)) = map.next_entry::<String, f64>()? {
+                    let text = format!("domain {name:?} has two weights; leave one");
+                    if weights.insert(name, weight).is_some() {
+                        return Err(serde::de::Error::custom(text));
+                    }
+                }
+                Ok(weights)
+            }
+        }
+        deserializer.deserialize_map(Names).map(Self)
     }
 }
 
@@ -219,6 +247,12 @@ mod tests {
         std::fs::write(&file, r#"{"a": 1, "b": 4}"#).unwrap();
         let text = format!("policy = 'fixed'\nfixed = {{mixture = 'file', file = {file:?}}}");
         assert_eq!(initial(&text).unwrap(), [0.2, 0.8]);
+        std::fs::write(&file, r#"{"a": 1, "b": 4, "a": 2}"#).unwrap();
+        let error = initial(&text).unwrap_err().to_string();
+        assert!(
+            error.contains("weights.json") && error.contains("\"a\" has two weights"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! In: a weight log of the same domains. Out: at every step the mixture that the log says was in
 //! force. With the log of a run of the same seed and index the same batches come again, without the
-//! agent. Reads the log line by line and holds one entry at a time.
+//! agent. Reads the log line by line and holds one entry at a time. Always holds, unless asked otherwise: the whole log is looked
+//! through before the first step, and refused where it cannot be that of a run of this seed, index and length.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,23 @@ use super::{Decision, Policy, RunFacts, saved};
 use crate::signals::Observation;
 
 /// `[scheduler.log]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoggedConfig {
     /// The weight log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// Whether it must be the whole log of a run of this seed, index and number of steps.
+    pub strict: bool,
+}
+
+impl Default for LoggedConfig {
+    fn default() -> Self {
+        Self {
+            file: None,
+            strict: true,
+        }
+    }
 }
 
 impl LoggedConfig {
@@ -33,6 +45,82 @@ impl LoggedConfig {
                 want: "the path of a run's weight log".into(),
             }),
         }
+    }
+}
+
+/// What is taken of the configuration beside a log.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Neighbour {
+    run: NeighbourRun,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NeighbourRun {
+    steps: Option<u64>,
+}
+
+/// Looks through a log before anything is trained by it.
+///
+/// A log has an entry only where weights change, so that its end alone does not say how long it is. It is too short where its run
+/// had fewer steps, as the `config.toml` beside it tells, or where more steps follow its last entry than ever lay between two.
+fn check(path: &Path, run: &RunFacts<'_>) -> Result<(), PolicyError> {
+    let failed = |e: WeightLogError| PolicyError::WeightLog {
+        source: Box::new(e),
+    };
+    let wrong = |reason: String| PolicyError::OtherLog {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut reader = WeightLogReader::open(path).map_err(failed)?;
+    if let (Some(index), header) = (&run.index, reader.header()) {
+        if header.index != *index {
+            return Err(wrong(format!(
+                "its run read the index {}, this one reads {index}",
+                header.index
+            )));
+        }
+        if header.seed != run.seed {
+            return Err(wrong(format!(
+                "its run had the seed {}, this one has {}",
+                header.seed, run.seed
+            )));
+        }
+    }
+    let neighbour = path.with_file_name("config.toml");
+    let neighbour = std::fs::read_to_string(neighbour).unwrap_or_default();
+    let neighbour: Neighbour = toml::from_str(&neighbour).unwrap_or_default();
+    let total = run.total_steps;
+    if let Some(steps) = neighbour.run.steps.filter(|&steps| steps < total) {
+        return Err(wrong(format!(
+            "its run had {steps} steps, this one has {total}"
+        )));
+    }
+    let (mut last, mut longest): (Option<(u64, u64)>, u64) = (None, 0);
+    while let Some(entry) = reader.next_entry().map_err(failed)? {
+        let version = entry.weights.version;
+        if let Some((step, before)) = last {
+            longest = longest.max(entry.step - step);
+            if version != before + 1 {
+                return Err(wrong(format!(
+                    "the weights between version {before} of step {step} and version {version} of step {} are missing",
+                    entry.step
+                )));
+            }
+        }
+        last = Some((entry.step, version));
+    }
+    reader
+        .expect_known(total.saturating_sub(1))
+        .map_err(failed)?;
+    match last {
+        Some((step, _)) if longest > 0 && total.saturating_sub(1) > step + longest => {
+            Err(wrong(format!(
+                "it ends with step {step}, after {longest} steps at most from one change to the next, and this run has {total} steps"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -60,6 +148,9 @@ impl LoggedPolicy {
         let failed = |e: WeightLogError| PolicyError::WeightLog {
             source: Box::new(e),
         };
+        if config.strict {
+            check(&path, run)?;
+        }
         let mut reader = WeightLogReader::open(&path).map_err(failed)?;
         let theirs = &reader.header().domains;
         if theirs != run.domains {
@@ -178,13 +269,68 @@ mod tests {
     }
 
     fn open(path: &Path, k: usize) -> Result<LoggedPolicy, PolicyError> {
+        open_for(path, k, 12, true)
+    }
+
+    /// For a run of seed 7 on the index `f00d`.
+    fn open_for(
+        path: &Path,
+        k: usize,
+        steps: u64,
+        strict: bool,
+    ) -> Result<LoggedPolicy, PolicyError> {
         let set = domains(k);
-        LoggedPolicy::new(
-            &LoggedConfig {
-                file: Some(path.to_owned()),
-            },
-            &facts(&set, 100),
-        )
+        let config = LoggedConfig {
+            file: Some(path.to_owned()),
+            strict,
+        };
+        let mut facts = facts(&set, steps);
+        facts.index = Some("f00d".to_owned());
+        LoggedPolicy::new(&config, &facts)
+    }
+
+    #[test]
+    fn a_log_too_short_with_gaps_or_of_another_run_is_refused_unless_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights.jsonl");
+        log(&path, 0);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        // Between entries of steps 4 and 9 lie five steps, so the last weights may have held for as many.
+        open_for(&path, 2, 15, true).unwrap();
+        let neighbour = "[run]\nsteps = 11\n";
+        let cases = [
+            (whole.clone(), "", 16, "ends with step 9"),
+            (whole.clone(), neighbour, 12, "had 11 steps"),
+            (whole.replace("f00d", "beef"), "", 12, "index beef"),
+            (whole.replace("\"seed\":7", "\"seed\":8"), "", 12, "seed 8"),
+            (
+                whole
+                    .lines()
+                    .filter(|line| !line.contains("\"version\":3"))
+                    .fold(String::new(), |all, line| all + line + "\n"),
+                "",
+                12,
+                "version 2 of step 3 and version 4 of step 9 are missing",
+            ),
+        ];
+        let config = folder.path().join("config.toml");
+        for (text, beside, steps, words) in cases {
+            std::fs::write(&path, text).unwrap();
+            std::fs::write(&config, beside).unwrap();
+            let error = open_for(&path, 2, steps, true).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+            assert!(error.contains("scheduler.log.strict"), "{error}");
+            open_for(&path, 2, steps, false).unwrap();
+        }
+        // Cut short: nobody knows what governed the steps after the last whole entry.
+        std::fs::write(&config, "").unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        let error = open_for(&path, 2, 12, true).unwrap_err().to_string();
+        assert!(error.contains("cut short"), "{error}");
+        // Weights that never change may hold for ever.
+        let constant: Vec<&str> = whole.lines().take(2).collect();
+        std::fs::write(&path, constant.join("\n") + "\n").unwrap();
+        open_for(&path, 2, 1000, true).unwrap();
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! are those that the policy itself would have; operations are counted from its networks' shapes, not measured.
 
 use super::replay::RowLayout;
-use super::{PolicyName, RunFacts, SchedulerConfig, ac_odm, hds};
+use super::{NetworkSize, PolicyError, PolicyName, RunFacts, SchedulerConfig, ac_odm, hds};
+
+/// Most memory that a policy's networks may take, with what the optimizer keeps of them.
+const NETWORK_BYTES: u64 = 8 << 30;
 
 /// Size of a policy's networks and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,6 +43,29 @@ pub fn size(
     }
 }
 
+/// Refuses networks that would take more memory than any policy is given, before any of it is taken.
+///
+/// # Errors
+/// With what they would take.
+pub(super) fn check(config: &SchedulerConfig, run: &RunFacts<'_>) -> Result<(), PolicyError> {
+    let networks = size(config, run.domains.len(), run.layers, run.model_parameters);
+    // Of what is trained also its gradient and two moments.
+    let bytes = u128::from(networks.trained) * 16 + u128::from(networks.targets) * 4;
+    if bytes <= u128::from(NETWORK_BYTES) {
+        return Ok(());
+    }
+    let section = match config.policy {
+        PolicyName::AcOdm => "ac_odm",
+        _ => "hds",
+    };
+    Err(PolicyError::TooLarge {
+        key: format!("scheduler.{section}"),
+        parameters: networks.parameters(),
+        megabytes: u64::try_from(bytes >> 20).unwrap_or(u64::MAX),
+        most: NETWORK_BYTES >> 20,
+    })
+}
+
 /// What to tell of networks that are far from the size that the paper found to pay, as shares of the trained model;
 /// `None` where there is nothing to tell.
 ///
@@ -59,9 +85,12 @@ pub fn size_warning(config: &SchedulerConfig, run: &RunFacts<'_>) -> Option<Stri
     if (0.003..=0.015).contains(&share) {
         return None;
     }
+    let advice = match config.hds.network {
+        NetworkSize::Auto => "no other size is nearer to it",
+        _ => "scheduler.hds.network = \"auto\" takes the nearest size to 0.5 % there is",
+    };
     Some(format!(
-        "a network of the agent has {each} parameters, {:.2} % of the model's {}; 0.3 % to 1.5 % pays best \
-         (scheduler.hds.network = \"auto\" takes the nearest size to 0.5 % there is)",
+        "a network of the agent has {each} parameters, {:.2} % of the model's {}; 0.3 % to 1.5 % pays best ({advice})",
         100.0 * share,
         run.model_parameters
     ))
@@ -131,8 +160,30 @@ mod tests {
             assert_eq!(size_warning(&config, &run), None);
             config.hds.network = NetworkSize::Paper;
         }
+        // The smallest there is, for a model that is smaller still.
+        config.hds.network = NetworkSize::Auto;
+        run.model_parameters = 100_000;
+        let warning = size_warning(&config, &run).unwrap();
+        assert!(!warning.contains("\"auto\""), "{warning}");
         config.policy = PolicyName::Odm;
         assert_eq!(size_warning(&config, &run), None);
+    }
+
+    #[test]
+    fn networks_beyond_all_reason_are_refused_before_they_are_made() {
+        let set = domains(3);
+        let mut config = SchedulerConfig {
+            policy: PolicyName::AcOdm,
+            ..SchedulerConfig::default()
+        };
+        (config.ac_odm.width, config.ac_odm.layers) = (65_536, 64);
+        let error = build(&config, &facts(&set, 1000)).err().unwrap();
+        let error = error.to_string();
+        assert!(
+            error.contains("scheduler.ac_odm")
+                && error.contains("at most 8192 MB are given to a run"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) fn facts(domains: &DomainSet, total_steps: u64) -> RunFacts<'_> {
         layers: 1,
         model_parameters: 1_000_000,
         seed: 7,
+        index: None,
         device: tch::Device::Cpu,
     }
 }

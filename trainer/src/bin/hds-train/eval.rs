@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use hds::durable;
-use hds_trainer::mmlu::{self, MmluOptions, MmluScores, Questions};
+use hds_trainer::mmlu::{self, MmluError, MmluOptions, MmluScores, Questions};
 use hds_trainer::run::{
     DataSection, EvaluateOptions, LoadedModel, NamedWeights, Target, evaluate_held_out,
 };
@@ -118,7 +118,14 @@ fn target(text: &str) -> Result<Target, String> {
     } else {
         text.to_owned()
     };
-    let parsed = toml::from_str::<Value>(&format!("target = {value}"));
+    let not_toml = |e: toml::de::Error| {
+        format!(
+            "{}: give uniform, base or '{{ NAME = WEIGHT }}' in TOML",
+            e.message()
+        )
+    };
+    let table: toml::Table = toml::from_str(&format!("target = {value}")).map_err(not_toml)?;
+    let parsed = table.try_into::<Value>();
     parsed.map(|v| v.target).map_err(|e| e.message().to_owned())
 }
 
@@ -141,6 +148,9 @@ pub fn eval(arguments: &EvalArguments) -> Result<ExitCode> {
     };
     if let Some(samples) = &arguments.samples {
         check_writable(samples, arguments.mmlu.as_deref())?;
+    }
+    if arguments.limit == Some(0) {
+        return Err(MmluError::Limit.into());
     }
     // Questions are read first: a wrong folder should not wait for a large model.
     let questions = arguments.mmlu.as_deref().map(Questions::read).transpose()?;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::error::PolicyError;
+use crate::optimizer::IN_SINGLE_PRECISION;
 use crate::preset::{Preset, configuration_with_presets};
 
 /// How large the agent's networks are.
@@ -196,7 +197,8 @@ impl HdsConfig {
             ("learning_rate", self.learning_rate),
             ("initial_temperature", self.initial_temperature),
         ] {
-            check(key, value, value > 0.0 && value.is_finite(), "above 0")?;
+            let holds = IN_SINGLE_PRECISION.contains(&value);
+            check(key, value, holds, "from 1e-30 to 1e30")?;
         }
         for (key, value) in [
             ("warm_up_noise", self.warm_up_noise),
