@@ -154,6 +154,29 @@ fn runs_that_are_missing_are_counted() {
 }
 
 #[test]
+fn a_policy_that_gives_up_is_run_once_and_counts_as_infinite() {
+    let setting = setting();
+    let file = setting.root.join("compare.toml");
+    let wild = "\n[[policy]]\nname = \"wild\"\nset = [\"optimizer.learning_rate=1e30\", \"scheduler.policy=fixed\"]\n";
+    let comparison = COMPARISON.replace("steps=40", "steps=6") + wild;
+    fs::write(&file, comparison.replace("[1, 2]", "[1]")).unwrap();
+    let out = setting.root.join("comparison");
+    let command = ["compare", "--config", text(&file), "--out", text(&out)];
+    let error = fail("hds-train", &command);
+    assert!(error.contains("wild seed 1 failed"), "{error}");
+    let again = run("hds-train", &command);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("3 runs finished before, 0 now, 0 failed"),
+        "{said}"
+    );
+    assert!(said.contains("gave up after"), "{said}");
+    let table = String::from_utf8_lossy(&again.stdout);
+    assert!(table.contains('∞') && !table.contains("0 of 1"), "{table}");
+}
+
+#[test]
 fn a_run_that_fails_is_named_and_stops_no_other() {
     let setting = setting();
     let file = setting.root.join("compare.toml");

@@ -7,6 +7,7 @@ mod compare;
 mod distributed;
 mod errors;
 mod evaluation;
+mod going_on;
 mod help;
 mod index;
 mod loader;

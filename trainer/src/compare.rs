@@ -2,7 +2,7 @@
 //!
 //! In: a [`CompareConfig`]: one run's configuration, policies as overrides of it, seeds. Out: a folder of runs, each of which
 //! is an ordinary run folder; a table, `compare.json` and `compare.html` of what they show. Always holds: a finished run is
-//! not run again, a stopped one goes on where it was; a run that fails stops no other; figures come from the runs' own logs alone.
+//! not run again, nor one that gave up; a stopped one goes on where it was; a run that fails stops no other; figures come from the runs' own logs alone.
 //! Leaves training to `hds-train run`, which it starts as programs of their own, so that one may crash alone.
 //!
 //! # Source
@@ -106,6 +106,8 @@ pub struct Written {
     pub table: String,
     /// Runs that are not finished, and so not in it.
     pub unfinished: usize,
+    /// Runs that gave up, which are in it with infinite losses: their folders, and steps.
+    pub gave_up: Vec<(PathBuf, u64)>,
 }
 
 /// Reads the runs there are, writes `compare.json` and `compare.html` into `out`, and gives the table.
@@ -117,7 +119,15 @@ pub fn write_comparison(config: &CompareConfig, out: &Path) -> Result<Written, C
     durable::write_json(&out.join(FIGURES_FILE), &comparison)?;
     let page = page::render(&comparison, config, out);
     durable::write_file(&out.join(PAGE_FILE), |file| file.write_all(page.as_bytes()))?;
+    let gave_up = config.policy.iter().zip(&comparison.policies);
+    let gave_up = gave_up.flat_map(|(entry, policy)| {
+        policy.runs.iter().filter_map(move |run| {
+            let folder = CompareConfig::folder(out, entry, run.seed);
+            Some((folder, run.gave_up?))
+        })
+    });
     Ok(Written {
+        gave_up: gave_up.collect(),
         table: table::render(&comparison),
         unfinished: comparison.policies.iter().map(|p| p.unfinished).sum(),
     })

@@ -7,6 +7,7 @@
 //! Legend: P parameters, H hidden size, F feed-forward size, V vocabulary, A heads, K domains, B sequences a step,
 //! L tokens a sequence, N tokens of one pass.
 
+mod available;
 mod compute;
 mod disk;
 mod memory;
@@ -16,6 +17,7 @@ use hds::index::{IndexError, Split};
 use serde::Serialize;
 use thiserror::Error;
 
+pub use available::{MemoryError, check_memory};
 pub use compute::{Compute, Rate, Time};
 pub use disk::Disk;
 pub use memory::Memory;

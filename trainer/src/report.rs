@@ -77,6 +77,8 @@ pub struct RunSummary {
     pub samples: Vec<u64>,
     /// Steps logged.
     pub steps: u64,
+    /// Steps after which the run gave up, where that was its end.
+    pub gave_up: Option<u64>,
     /// All steps' time.
     pub step_seconds: f64,
     /// The part that signals, rewards and policy took.
@@ -92,6 +94,7 @@ pub fn summarize(run_folder: &Path) -> Result<RunSummary, ReportError> {
     Ok(RunSummary {
         samples: run.domains.iter().map(|d| d.samples).collect(),
         steps: run.totals.steps,
+        gave_up: run.gave_up,
         step_seconds: run.totals.step_seconds,
         scheduler_seconds: run.totals.scheduler_seconds,
         header: run.header,

@@ -8,6 +8,7 @@
 mod alike;
 mod checkpoint;
 mod config;
+mod contents;
 mod data_section;
 #[cfg(test)]
 mod documented;

@@ -33,6 +33,8 @@ pub struct RunFigures {
     pub steps: u64,
     /// Steps planned.
     pub total_steps: u64,
+    /// Steps after which it gave up; its final losses then are infinite.
+    pub gave_up: Option<u64>,
     /// (steps, held-out loss as the mean over domains) of every evaluation.
     pub macro_curve: Vec<(f64, f64)>,
     /// The same under base weights.
@@ -127,16 +129,27 @@ pub struct Setting {
     pub index: Option<String>,
 }
 
-/// Whether a run has been evaluated after its last step.
-pub fn is_finished(folder: &Path) -> bool {
-    summarize(folder).is_ok_and(|run| finished(&run))
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has been evaluated after its last step.
+    Finished,
+    /// It gave up after so many steps: going on would change nothing.
+    GaveUp(u64),
 }
 
-fn finished(run: &RunSummary) -> bool {
+/// How the run in a folder ended; `None` where it has not.
+pub fn end_of(folder: &Path) -> Option<End> {
+    ended(&summarize(folder).ok()?)
+}
+
+fn ended(run: &RunSummary) -> Option<End> {
     let last = run.evaluations.last().map(|e| e.step);
-    run.header
-        .total_steps
-        .is_some_and(|total| last >= Some(total))
+    let total = run.header.total_steps;
+    if total.is_some_and(|total| last >= Some(total)) {
+        return Some(End::Finished);
+    }
+    run.gave_up.map(End::GaveUp)
 }
 
 impl Comparison {
@@ -156,7 +169,7 @@ impl Comparison {
                     continue;
                 }
                 let run = match summarize(&folder) {
-                    Ok(run) if finished(&run) => run,
+                    Ok(run) if ended(&run).is_some() => run,
                     outcome => {
                         unfinished += 1;
                         if let Err(error) = outcome {
@@ -260,17 +273,33 @@ impl RunFigures {
         };
         let drawn: u64 = run.samples.iter().sum();
         let last = run.evaluations.last();
+        let total_steps = run.header.total_steps.unwrap_or(0);
+        let gave_up = match ended(run) {
+            Some(End::GaveUp(steps)) => Some(steps),
+            _ => None,
+        };
+        // What it had reached before it gave up is not what it ends with.
+        let to_its_end = |mut curve: Vec<(f64, f64)>| {
+            if gave_up.is_some() {
+                curve.push((total_steps as f64, f64::INFINITY));
+            }
+            curve
+        };
         Self {
             seed,
-            steps: last.map_or(0, |e| e.step),
-            total_steps: run.header.total_steps.unwrap_or(0),
-            macro_curve: curve(|e| e.macro_perplexity),
-            base_curve: curve(|e| e.base_perplexity),
+            steps: gave_up.map_or(last.map_or(0, |e| e.step), |_| total_steps),
+            total_steps,
+            gave_up,
+            macro_curve: to_its_end(curve(|e| e.macro_perplexity)),
+            base_curve: to_its_end(curve(|e| e.base_perplexity)),
             target_curve: target.map_or(Vec::new(), |weights| {
                 let points = run.evaluations.iter();
-                points.filter_map(|e| under(weights, e)).collect()
+                to_its_end(points.filter_map(|e| under(weights, e)).collect())
             }),
-            domain_losses: last.map(|e| e.losses.clone()).unwrap_or_default(),
+            domain_losses: match (gave_up, last) {
+                (Some(_), _) => vec![None; run.header.domains.len()],
+                (None, last) => last.map(|e| e.losses.clone()).unwrap_or_default(),
+            },
             shares: run
                 .samples
                 .iter()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hds::durable::FileError;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::figures::is_finished;
+use super::figures::{End, end_of};
 use super::{CompareConfig, CompareError};
 use crate::run::Interrupt;
 
@@ -42,7 +42,7 @@ pub struct Launch<'a> {
 /// How the runs ended.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Runs that had been finished before.
+    /// Runs that had been finished before, or had given up.
     pub before: usize,
     /// Runs finished now.
     pub finished: usize,
@@ -75,7 +75,7 @@ impl Launch<'_> {
         for &seed in &self.config.seeds {
             for policy in &self.config.policy {
                 let folder = CompareConfig::folder(self.out, policy, seed);
-                if is_finished(&folder) {
+                if end_of(&folder).is_some() {
                     outcome.before += 1;
                     continue;
                 }
@@ -128,7 +128,7 @@ impl Launch<'_> {
                     Err(error) => format!("cannot wait for it: {error}"),
                 };
                 // A run that was asked to end counts neither as finished nor as failed.
-                if is_finished(&job.folder) {
+                if end_of(&job.folder) == Some(End::Finished) {
                     outcome.finished += 1;
                     let minutes = since.elapsed().as_secs_f64() / 60.0;
                     hds::note!(

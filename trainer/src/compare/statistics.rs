@@ -34,6 +34,9 @@ pub fn first_at_or_below(curve: &[(f64, f64)], target: f64) -> Option<f64> {
     let Some(&(step_before, value_before)) = at.checked_sub(1).and_then(|i| curve.get(i)) else {
         return Some(step);
     };
+    if value_before.is_infinite() {
+        return Some(step);
+    }
     // value_before > target >= value
     let part = (value_before - target) / (value_before - value);
     Some(step_before + part * (step - step_before))
@@ -62,5 +65,7 @@ mod tests {
         assert_eq!(first_at_or_below(&curve, 3.0), None);
         assert_eq!(first_at_or_below(&curve, 11.0), Some(0.0));
         assert_eq!(first_at_or_below(&[], 1.0), None);
+        let mended = [(0.0, f64::INFINITY), (100.0, 3.0)];
+        assert_eq!(first_at_or_below(&mended, 4.0), Some(100.0));
     }
 }

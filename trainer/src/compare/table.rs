@@ -162,6 +162,7 @@ fn seeds(policy: &PolicyFigures) -> String {
 /// Mean and deviation.
 fn spread(mean: Option<f64>, deviation: Option<f64>) -> String {
     match (mean, deviation) {
+        (Some(mean), _) if mean.is_infinite() => "∞".to_owned(),
         (Some(mean), Some(deviation)) => format!("{mean:.2} ± {deviation:.2}"),
         (Some(mean), None) => format!("{mean:.2}"),
         (None, _) => "–".to_owned(),
@@ -170,7 +171,12 @@ fn spread(mean: Option<f64>, deviation: Option<f64>) -> String {
 
 /// A relative difference.
 pub fn signed_percent(value: Option<f64>) -> String {
-    value.map_or("–".to_owned(), |v| format!("{:+.1} %", 100.0 * v))
+    match value {
+        Some(value) if value.is_finite() => format!("{:+.1} %", 100.0 * value),
+        Some(value) if value.is_infinite() => "∞".to_owned(),
+        // Both are infinite, or nothing is there.
+        _ => "–".to_owned(),
+    }
 }
 
 /// A part.
@@ -182,6 +188,10 @@ pub fn percent(value: Option<f64>) -> String {
 pub fn steps_cell(policy: &PolicyFigures, other: &PolicyFigures, part: Option<f64>) -> String {
     let seeds = |policy: &PolicyFigures| policy.runs.iter().map(|run| run.seed).collect::<Vec<_>>();
     let others = seeds(other);
+    let gave_up = |run: &super::RunFigures| run.gave_up.is_some();
+    if other.runs.iter().all(gave_up) {
+        return "–".to_owned();
+    }
     match seeds(policy).iter().any(|seed| others.contains(seed)) {
         true => percent_or_never(part),
         false => "–".to_owned(),

@@ -86,6 +86,66 @@ fn figures_are_paired_by_seed() {
 }
 
 #[test]
+fn a_run_that_gave_up_counts_as_infinite_and_ends_the_comparison() {
+    let (folder, config) = setting(CONFIG);
+    let config = config.unwrap();
+    let out = folder.path().join("out");
+    let at = |policy: usize, seed| CompareConfig::folder(&out, &config.policy[policy], seed);
+    for seed in [1, 2] {
+        log(&at(0, seed), "fixed", [5.0, 4.0, 3.0]);
+        log(&at(1, seed), "hds", [5.0, 3.0, 2.0]);
+    }
+    // Evaluated after 100 of 200 steps, and then no more.
+    let give_up = |folder: &Path, after: &str| {
+        let path = folder.join("metrics.jsonl");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines: Vec<&str> = text.lines().take(3).collect();
+        lines.push(r#"{"kind":"gave_up","step":120,"bad_steps":10}"#);
+        lines.push(after);
+        fs::write(&path, lines.join("\n")).unwrap();
+    };
+    give_up(&at(1, 2), "");
+    let written = write_comparison(&config, &out).unwrap();
+    assert_eq!(written.unfinished, 0);
+    assert_eq!(written.gave_up, [(at(1, 2), 120)]);
+    let row = |name: &str| {
+        let mut lines = written.table.lines();
+        lines
+            .find(|line| line.trim_start().starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        row("fast").contains('∞') && !row("base").contains('∞'),
+        "{}",
+        written.table
+    );
+    assert!(
+        !written.table.contains("NaN") && !written.table.contains(" of 2"),
+        "{}",
+        written.table
+    );
+    let found = Comparison::read(&config, &out).unwrap();
+    let [base, fast] = &found.policies[..] else {
+        panic!("two policies");
+    };
+    assert_eq!(fast.macro_perplexity, Some(f64::INFINITY));
+    // Before it gave up it was where the base ended.
+    assert_eq!(fast.steps_to[0], Some(0.5));
+    assert_eq!(base.steps_to[1], None);
+    let page = fs::read_to_string(out.join(PAGE_FILE)).unwrap();
+    for broken in ["=\"NaN", " NaN", ",NaN", ">NaN", "∞±"] {
+        assert!(!page.contains(broken), "{broken}");
+    }
+
+    // Gone on with over the bad steps: it has not ended yet.
+    let step = r#"{"kind":"step","step":120,"loss":1.0,"learning_rate":0.1,"gradient_norm":1.0,"weights":[0.5,0.5],"samples":[1,1]}"#;
+    give_up(&at(1, 2), &format!("{step}\n"));
+    let written = write_comparison(&config, &out).unwrap();
+    assert_eq!((written.unfinished, written.gave_up.len()), (1, 0));
+}
+
+#[test]
 fn a_target_is_measured_where_one_is_set() {
     let (folder, config) = setting(CONFIG);
     let config = config.unwrap();

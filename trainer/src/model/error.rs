@@ -85,6 +85,22 @@ pub enum ModelError {
         /// The parameter.
         name: String,
     },
+    /// A parameter with values that the numbers it is to be stored in do not hold.
+    #[error(
+        "tensor `{name}` has {count} values that are not finite as {stored}; store it in others, or (hds-train export) let --clamp \
+         take the nearest that there are"
+    )]
+    Overflow {
+        /// The parameter.
+        name: String,
+        /// How many.
+        count: i64,
+        /// Name of the numbers.
+        stored: &'static str,
+    },
+    /// Building was stopped.
+    #[error("building the model was stopped")]
+    Stopped,
     /// Parameters in Python's own format.
     #[error(
         "{path} is not read: unpacking it can run any program; save the model with save_pretrained(..., safe_serialization=True)"

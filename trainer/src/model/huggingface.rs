@@ -4,6 +4,7 @@
 //! names file and field. Always holds: what is written here is read by `transformers`, and features
 //! that this model does not have are refused instead of ignored.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -40,9 +41,13 @@ struct ConfigFile {
     max_position_embeddings: i64,
     rotary_pct: Option<f64>,
     rotary_emb_base: Option<f64>,
+    /// Other architectures' names of the same, which some converters write.
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
     /// Since transformers 5: base and share of the rotation.
     rope_parameters: Option<RopeParameters>,
     rope_scaling: Option<Value>,
+    quantization_config: Option<Value>,
     #[serde(default = "default_epsilon")]
     layer_norm_eps: f64,
     #[serde(default = "yes")]
@@ -55,11 +60,37 @@ struct ConfigFile {
     attention_bias: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct RopeParameters {
     rope_theta: Option<f64>,
     partial_rotary_factor: Option<f64>,
     rope_type: Option<String>,
+    /// What the kinds of scaling take.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+/// The one value that fields give for the same thing; `None` where none is given.
+fn agreed(
+    path: &Path,
+    fields: [(&'static str, Option<f64>); 3],
+) -> Result<Option<f64>, ModelError> {
+    let mut given = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let Some((first, value)) = given.next() else {
+        return Ok(None);
+    };
+    match given.find(|(_, other)| *other != value) {
+        None => Ok(Some(value)),
+        Some((field, other)) => Err(ModelError::ConfigField {
+            path: path.to_owned(),
+            field,
+            got: other.to_string(),
+            want: format!("{value}, as {first} says, or left out"),
+        }),
+    }
 }
 
 // Defaults of transformers' `GPTNeoXConfig`.
@@ -114,21 +145,65 @@ impl ConfigFile {
             "true",
         )?;
         if let Some(scaling) = &self.rope_scaling {
-            let plain = scaling.is_null()
-                || scaling.get("rope_type").and_then(Value::as_str) == Some("default");
-            want(plain, "rope_scaling", scaling.to_string(), "null")?;
+            let kind = |name| scaling.get(name).and_then(Value::as_str);
+            let default = kind("rope_type").or(kind("type")) == Some("default");
+            let alone = scaling.as_object().is_some_and(|all| all.len() == 1);
+            want(
+                scaling.is_null() || (default && alone),
+                "rope_scaling",
+                scaling.to_string(),
+                "null: a model of scaled positions is another one",
+            )?;
         }
-        let rope = self.rope_parameters.unwrap_or(RopeParameters {
-            rope_theta: None,
-            partial_rotary_factor: None,
-            rope_type: None,
-        });
-        let kind = rope.rope_type.as_deref().unwrap_or("default");
+        let quantized = self.quantization_config.unwrap_or_default();
+        want(
+            quantized.is_null(),
+            "quantization_config",
+            quantized.to_string(),
+            "null: take the weights as they were before they were quantized",
+        )?;
+        let rope = self.rope_parameters.unwrap_or_default();
+        let mut others = rope.others;
+        let kind = match others.remove("type") {
+            Some(Value::String(kind)) => Some(kind),
+            Some(other) => Some(other.to_string()),
+            None => None,
+        };
+        let kind = rope.rope_type.or(kind);
+        let kind = kind.as_deref().unwrap_or("default");
         want(
             kind == "default",
             "rope_parameters.rope_type",
             format!("{kind:?}"),
             "\"default\"",
+        )?;
+        others.retain(|_, value| !value.is_null());
+        if let Some((name, value)) = others.first_key_value() {
+            want(
+                false,
+                "rope_parameters",
+                format!("{{ {name}: {value} }}"),
+                "of rope_theta, partial_rotary_factor and rope_type alone",
+            )?;
+        }
+        let share = agreed(
+            path,
+            [
+                (
+                    "rope_parameters.partial_rotary_factor",
+                    rope.partial_rotary_factor,
+                ),
+                ("rotary_pct", self.rotary_pct),
+                ("partial_rotary_factor", self.partial_rotary_factor),
+            ],
+        )?;
+        let base = agreed(
+            path,
+            [
+                ("rope_parameters.rope_theta", rope.rope_theta),
+                ("rotary_emb_base", self.rotary_emb_base),
+                ("rope_theta", self.rope_theta),
+            ],
         )?;
         Ok(ModelConfig {
             vocab_size: self.vocab_size,
@@ -137,11 +212,8 @@ impl ConfigFile {
             num_attention_heads: self.num_attention_heads,
             intermediate_size: self.intermediate_size,
             max_position_embeddings: self.max_position_embeddings,
-            rotary_pct: rope
-                .partial_rotary_factor
-                .or(self.rotary_pct)
-                .unwrap_or(0.25),
-            rotary_emb_base: rope.rope_theta.or(self.rotary_emb_base).unwrap_or(10_000.0),
+            rotary_pct: share.unwrap_or(0.25),
+            rotary_emb_base: base.unwrap_or(10_000.0),
             layer_norm_eps: self.layer_norm_eps,
             use_parallel_residual: self.use_parallel_residual,
             initialization: Initialization::default(),
@@ -149,13 +221,16 @@ impl ConfigFile {
     }
 }
 
-/// The `config.json` of a model of this shape.
-fn config_file(config: &ModelConfig, stored: Kind, end_of_document: u32) -> Value {
-    let numbers = match stored {
+fn number_name(stored: Kind) -> &'static str {
+    match stored {
         Kind::BFloat16 => "bfloat16",
         Kind::Half => "float16",
         _ => "float32",
-    };
+    }
+}
+
+/// The `config.json` of a model of this shape.
+fn config_file(config: &ModelConfig, stored: Kind, end_of_document: u32) -> Value {
     json!({
         "architectures": ["GPTNeoXForCausalLM"],
         "model_type": "gpt_neox",
@@ -176,7 +251,7 @@ fn config_file(config: &ModelConfig, stored: Kind, end_of_document: u32) -> Valu
         "tie_word_embeddings": false,
         "bos_token_id": end_of_document,
         "eos_token_id": end_of_document,
-        "torch_dtype": numbers,
+        "torch_dtype": number_name(stored),
     })
 }
 
@@ -212,10 +287,26 @@ impl Model {
     /// A file that is missing, damaged or of another architecture; a tensor that is missing,
     /// unknown or of another shape than `config.json` gives.
     pub fn load_huggingface(folder: &Path, device: Device, kind: Kind) -> Result<Self, ModelError> {
+        Self::load_huggingface_while(folder, device, kind, &|| true)
+    }
+
+    /// As [`Self::load_huggingface`], for as long as `go_on` says so: it is asked before each tensor.
+    ///
+    /// # Errors
+    /// As [`Self::load_huggingface`], and [`ModelError::Stopped`].
+    pub fn load_huggingface_while(
+        folder: &Path,
+        device: Device,
+        kind: Kind,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ModelError> {
         let config = read_config(folder)?;
         let mut shards = Shards::open(folder)?;
         let mut known = std::collections::HashSet::new();
         let model = Self::build(&config, device, kind, |name, shape, _| {
+            if !go_on() {
+                return Err(ModelError::Stopped);
+            }
             known.insert(name.to_owned());
             shards.tensor(name, shape)
         })?;
@@ -248,10 +339,32 @@ impl Model {
         self.save_as(folder, shard_bytes, Kind::Float, 0)
     }
 
+    /// Moves weights beyond the range of `stored` to its ends; gives how many.
+    pub fn clamp_to(&mut self, stored: Kind) -> u64 {
+        let most = match stored {
+            Kind::Half => 65_504.0,
+            // The largest whose rounding to 8 bits is finite.
+            Kind::BFloat16 => 3.389_531_389_251_535_5e38,
+            _ => return 0,
+        };
+        tch::no_grad(|| {
+            let beyond = |tensor: &mut Tensor| {
+                let mut flat = tensor.detach();
+                let count = flat.abs().gt(most).sum(Kind::Int64).int64_value(&[]);
+                if count > 0 {
+                    let _ = flat.clamp_(-most, most);
+                }
+                count.unsigned_abs()
+            };
+            let named = self.named.iter_mut();
+            named.map(|(_, tensor)| beyond(tensor)).sum()
+        })
+    }
+
     /// As [`Model::save_huggingface`], with weights stored as `stored` and the tokenizer's id that closes a document.
     ///
     /// # Errors
-    /// A file operation that fails.
+    /// A file operation that fails, or a weight that those numbers do not hold.
     pub fn export_huggingface(
         &self,
         folder: &Path,
@@ -272,6 +385,18 @@ impl Model {
         if stored != Kind::Float {
             for (_, tensor) in &mut named {
                 *tensor = tensor.to_kind(stored);
+            }
+        }
+        // Whoever loads the folder would refuse it, or not even notice.
+        for (name, tensor) in &named {
+            let infinite = tensor.isfinite().logical_not().sum(Kind::Int64);
+            let count = infinite.int64_value(&[]);
+            if count > 0 {
+                return Err(ModelError::Overflow {
+                    name: name.clone(),
+                    count,
+                    stored: number_name(stored),
+                });
             }
         }
         shards::write(folder, &named, shard_bytes)?;

@@ -95,8 +95,25 @@ impl Model {
         kind: Kind,
         seed: u64,
     ) -> Result<Self, ModelError> {
+        Self::new_while(config, device, kind, seed, &|| true)
+    }
+
+    /// As [`Self::new`], for as long as `go_on` says so: it is asked before each tensor.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`ModelError::Stopped`].
+    pub fn new_while(
+        config: &ModelConfig,
+        device: Device,
+        kind: Kind,
+        seed: u64,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ModelError> {
         config.validate()?;
         Self::build(config, device, kind, |name, shape, role| {
+            if !go_on() {
+                return Err(ModelError::Stopped);
+            }
             Ok(init::initial_values(config, name, shape, role, seed))
         })
     }
@@ -158,6 +175,18 @@ impl Model {
     /// Shape and constants of the model.
     pub fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// Whether every weight is a finite number.
+    pub fn is_finite(&self) -> bool {
+        tch::no_grad(|| {
+            // One number a tensor: a sum over it is finite only if all of it is, or it overflows, and then all are looked at.
+            self.named.iter().all(|(_, tensor)| {
+                let tensor = tensor.detach();
+                tensor.sum(Kind::Float).double_value(&[]).is_finite()
+                    || tensor.isfinite().all().int64_value(&[]) == 1
+            })
+        })
     }
 
     /// Where the parameters are.
@@ -242,7 +271,9 @@ impl Model {
             });
         }
         let ids_bw = self.on_device(ids, sequences as i64);
-        Ok((ids_bw.narrow(1, 0, length), ids_bw.narrow(1, 1, length)))
+        // Of windows of two ids a column is a view that only looks flat.
+        let part = |first| ids_bw.narrow(1, first, length).contiguous();
+        Ok((part(0), part(1)))
     }
 
     /// Values [rows, …] on the model's device. On a GPU they go there from pinned memory, and nothing waits for them.
@@ -338,6 +369,8 @@ impl Model {
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod huggingface_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -290,7 +290,7 @@ fn aligned(mut table: Table) -> Table {
 }
 
 /// Bytes in binary units with three digits.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {

@@ -33,6 +33,8 @@ pub struct Run {
     pub totals: Totals,
     /// What else the log held.
     pub seen: Seen,
+    /// Steps after which the run gave up, where that was its end.
+    pub gave_up: Option<u64>,
     newest_evaluation: Option<EvalRecord>,
     evaluation_stride: usize,
     evaluations_seen: usize,
@@ -78,10 +80,14 @@ pub fn read_run(folder: &Path) -> Result<Run, ReportError> {
         }
         (None, Record::Step(_)) => Err("it is a \"step\"".to_owned()),
         (None, Record::Eval(_)) => Err("it is an \"eval\"".to_owned()),
-        (None, Record::Other) => Err("it is of another kind".to_owned()),
+        (None, Record::GaveUp(_) | Record::Other) => Err("it is of another kind".to_owned()),
         (Some(run), Record::Run(header)) => run.check_same(&header),
         (Some(run), Record::Step(step)) => run.add_step(&step),
         (Some(run), Record::Eval(eval)) => run.add_evaluation(*eval),
+        (Some(run), Record::GaveUp(record)) => {
+            run.gave_up = Some(record.step);
+            Ok(())
+        }
         (Some(_), Record::Other) => Ok(()),
     })?;
     let mut run = run.ok_or_else(|| ReportError::NotMetrics {
@@ -89,6 +95,9 @@ pub fn read_run(folder: &Path) -> Result<Run, ReportError> {
         reason: "the file is empty".to_owned(),
     })?;
     run.seen = seen;
+    // One that was gone on with has steps after it.
+    let done = run.totals.last_step.map_or(0, |last| last + 1);
+    run.gave_up = run.gave_up.filter(|&steps| steps >= done);
     if let Some(newest) = run.newest_evaluation.take() {
         let kept = run.evaluations.last().map(|e| e.step);
         if kept != Some(newest.step) {
@@ -124,6 +133,7 @@ impl Run {
             evaluations: Vec::new(),
             totals: Totals::default(),
             seen: Seen::default(),
+            gave_up: None,
             newest_evaluation: None,
             evaluation_stride: 1,
             evaluations_seen: 0,

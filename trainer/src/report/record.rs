@@ -14,7 +14,7 @@ pub type Maybe = Option<f64>;
 /// The tag that every record has.
 #[derive(Deserialize)]
 pub struct Tag<'a> {
-    /// `run`, `step`, `eval` or something newer.
+    /// `run`, `step`, `eval`, `gave_up` or something newer.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
 }
@@ -143,6 +143,13 @@ pub struct EvalTiming {
     pub seconds: Maybe,
 }
 
+/// A run that gave up after this many steps.
+#[derive(Clone, Debug, Deserialize)]
+pub struct GaveUpRecord {
+    /// Steps done.
+    pub step: u64,
+}
+
 /// A line of the log.
 pub enum Record {
     /// What was run.
@@ -151,6 +158,8 @@ pub enum Record {
     Step(Box<StepRecord>),
     /// An evaluation.
     Eval(Box<EvalRecord>),
+    /// The end of a run that gave up; more may follow where it was gone on with all the same.
+    GaveUp(GaveUpRecord),
     /// A kind this reader does not know.
     Other,
 }
@@ -166,6 +175,7 @@ impl Record {
             "run" => Self::Run(Box::new(parse_kind(line)?)),
             "step" => Self::Step(Box::new(parse_kind(line)?)),
             "eval" => Self::Eval(Box::new(parse_kind(line)?)),
+            "gave_up" => Self::GaveUp(parse_kind(line)?),
             _ => Self::Other,
         })
     }

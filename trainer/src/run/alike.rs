@@ -3,21 +3,31 @@
 //! In: what this rank was started with and has read. Out: nothing, or on all ranks the same error, which names what
 //! differs. Always holds: what all decisions come from is compared: configuration, program, index, place, weights.
 
+use std::path::{Path, PathBuf};
+
 use super::config::{ConfigError, RunConfig};
 use super::error::RunError;
 use super::setup;
 use super::trainer::Start;
 use crate::distributed::{Group, GroupError};
 
-/// Checks that all ranks have the same configuration, command and program.
+/// Checks that all ranks have the same configuration, run folder, command and program.
 ///
 /// # Errors
 /// If one has not, or is lost.
-pub fn check_start(config: &RunConfig, start: Start, group: &Group) -> Result<(), RunError> {
+pub fn check_start(
+    config: &RunConfig,
+    out: &Path,
+    start: Start,
+    group: &Group,
+) -> Result<(), RunError> {
     if group.is_alone() {
         return Ok(());
     }
     let mut own = setup::as_table(config)?;
+    let place = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+    let place: PathBuf = place.components().collect();
+    own.insert("--out".into(), place.display().to_string().into());
     own.insert("--resume".into(), (start == Start::Resume).into());
     own.insert("program version".into(), env!("CARGO_PKG_VERSION").into());
     check(&own, group)

@@ -3,20 +3,17 @@
 //! In: a closure that writes the parts. Out: a folder with `contents.json` (sizes and BLAKE3 of every
 //! file), renamed into place when all of it is on disk; and the newest folder that is whole.
 //! Always holds: a checkpoint is removed only after a newer one is whole; a damaged one is named, and
-//! the one before it is used. Leaves what the parts mean to who writes them.
+//! the one before it is used. Leaves what the parts mean to who writes them, and what whole is to [`super::contents`].
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use hds::durable::{self, FileError};
-use hds::index::{Checksum, checksum_file};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub(super) const CONTENTS_FILE: &str = "contents.json";
-const FORMAT_VERSION: u32 = 1;
+use super::contents::{seal, verify, verify_of_run};
+
 const PREFIX: &str = "step-";
 const PARTIAL: &str = ".partial";
 
@@ -47,26 +44,14 @@ pub enum CheckpointError {
     },
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Contents {
-    version: u32,
-    files: BTreeMap<String, Content>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Content {
-    bytes: u64,
-    blake3: Checksum,
-}
-
 /// The checkpoints of a run.
 #[derive(Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
     keep_every: u64,
+    /// Whether one is whole.
+    check: fn(&Path) -> Result<(), CheckpointError>,
 }
 
 impl Checkpoints {
@@ -76,6 +61,15 @@ impl Checkpoints {
             folder,
             keep: keep.max(1),
             keep_every: 0,
+            check: verify,
+        }
+    }
+
+    /// As [`Self::new`], of a training run: one is whole only with all that a run goes on from.
+    pub(super) fn of_run(folder: PathBuf, keep: usize) -> Self {
+        Self {
+            check: verify_of_run,
+            ..Self::new(folder, keep)
         }
     }
 
@@ -175,10 +169,22 @@ impl Checkpoints {
     /// # Errors
     /// If the folder cannot be read.
     pub fn newest(&self) -> Result<(Option<PathBuf>, Vec<CheckpointError>), CheckpointError> {
+        self.newest_before(u64::MAX)
+    }
+
+    /// The same, of those of fewer steps.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub(super) fn newest_before(
+        &self,
+        end: u64,
+    ) -> Result<(Option<PathBuf>, Vec<CheckpointError>), CheckpointError> {
         let mut damaged = Vec::new();
-        for step in self.steps()?.into_iter().rev() {
+        let steps = self.steps()?.into_iter().rev();
+        for step in steps.filter(|&step| step < end) {
             let path = self.folder.join(format!("{PREFIX}{step:08}"));
-            match verify(&path) {
+            match (self.check)(&path) {
                 Ok(()) => return Ok((Some(path), damaged)),
                 Err(error) => damaged.push(error),
             }
@@ -195,7 +201,7 @@ impl Checkpoints {
         if path.symlink_metadata().is_err() {
             return Ok(None);
         }
-        verify(&path)?;
+        (self.check)(&path)?;
         Ok(Some(path))
     }
 
@@ -251,96 +257,6 @@ pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
 /// Name of the folder of the checkpoint after `step` steps.
 pub fn checkpoint_name(step: u64) -> String {
     format!("{PREFIX}{step:08}")
-}
-
-/// Checks that every file of a checkpoint is there and as it was written.
-///
-/// # Errors
-/// The first file that is not.
-pub fn verify(path: &Path) -> Result<(), CheckpointError> {
-    let incomplete = |reason: String| CheckpointError::Incomplete {
-        path: path.to_owned(),
-        reason,
-    };
-    let text = fs::read(path.join(CONTENTS_FILE))
-        .map_err(|e| incomplete(format!("cannot read {CONTENTS_FILE}: {e}")))?;
-    let contents: Contents =
-        serde_json::from_slice(&text).map_err(|e| incomplete(format!("{CONTENTS_FILE}: {e}")))?;
-    if contents.version != FORMAT_VERSION {
-        let reason = format!(
-            "{CONTENTS_FILE} has version {}, known is {FORMAT_VERSION}",
-            contents.version
-        );
-        return Err(incomplete(reason));
-    }
-    for (file, want) in contents.files {
-        let damaged = |reason: String| CheckpointError::Damaged {
-            path: path.to_owned(),
-            file: file.clone(),
-            reason,
-        };
-        if file.split('/').any(|part| part.is_empty() || part == "..") {
-            return Err(damaged(
-                "has a path that leads out of the checkpoint".into(),
-            ));
-        }
-        let full = path.join(&file);
-        let got = fs::metadata(&full)
-            .map_err(|e| damaged(format!("cannot be read: {e}")))?
-            .len();
-        if got != want.bytes {
-            return Err(damaged(format!(
-                "holds {got} bytes, expected {}",
-                want.bytes
-            )));
-        }
-        let sum = checksum_file(&full).map_err(|e| damaged(format!("cannot be read: {e}")))?;
-        if sum != want.blake3 {
-            return Err(damaged(
-                "has another checksum than when it was written".into(),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn seal(folder: &Path) -> Result<(), CheckpointError> {
-    let mut files = BTreeMap::new();
-    collect(folder, "", &mut files)?;
-    durable::write_json(
-        &folder.join(CONTENTS_FILE),
-        &Contents {
-            version: FORMAT_VERSION,
-            files,
-        },
-    )?;
-    Ok(())
-}
-
-fn collect(
-    folder: &Path,
-    prefix: &str,
-    files: &mut BTreeMap<String, Content>,
-) -> Result<(), CheckpointError> {
-    let read_error = |e| FileError::new("read", folder, e);
-    for entry in fs::read_dir(folder).map_err(read_error)? {
-        let entry = entry.map_err(read_error)?;
-        let path = entry.path();
-        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        if path.is_dir() {
-            collect(&path, &format!("{name}/"), files)?;
-            durable::sync_folder(&path)?;
-            continue;
-        }
-        let io_error = |e| FileError::new("read", &path, e);
-        fs::File::open(&path)
-            .and_then(|f| f.sync_all())
-            .map_err(io_error)?;
-        let bytes = fs::metadata(&path).map_err(io_error)?.len();
-        let blake3 = checksum_file(&path).map_err(io_error)?;
-        files.insert(name, Content { bytes, blake3 });
-    }
-    Ok(())
 }
 
 fn fresh_folder(path: &Path) -> Result<(), FileError> {
@@ -450,21 +366,5 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(all.steps().unwrap(), [1]);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn hostile_contents_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let all = Checkpoints::new(dir.path().to_owned(), 1);
-        let path = save(&all, 1);
-        let sum = Checksum::of(b"").to_string();
-        for text in [
-            "{}".to_owned(),
-            r#"{"version":9,"files":{}}"#.to_owned(),
-            format!(r#"{{"version":1,"files":{{"../x":{{"bytes":0,"blake3":"{sum}"}}}}}}"#),
-        ] {
-            fs::write(path.join(CONTENTS_FILE), text).unwrap();
-            assert!(verify(&path).is_err());
-        }
     }
 }

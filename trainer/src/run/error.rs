@@ -110,7 +110,10 @@ pub enum RunError {
         path: PathBuf,
     },
     /// The folder holds another run than the one to resume.
-    #[error("cannot resume {path}: {key} is {got} there and {want} now")]
+    #[error(
+        "cannot resume {path}: {key} is {got} there and {want} now; give it its value there (in config.toml or by --set), or \
+         start another run in another --out"
+    )]
     OtherRun {
         /// The folder.
         path: PathBuf,
@@ -152,6 +155,36 @@ pub enum RunError {
         /// Where the state is.
         checkpoint: PathBuf,
     },
+    /// The weights themselves are not finite.
+    #[error(
+        "after step {step} the model's weights are not finite, which no later step mends: nothing is saved of them ({}); lower \
+         optimizer.learning_rate or look at the data",
+        newest.as_ref().map_or("there is no checkpoint before it".to_owned(), |path| format!("the newest checkpoint is {}", path.display()))
+    )]
+    WeightsNotFinite {
+        /// The last step.
+        step: u64,
+        /// The newest checkpoint of this run.
+        newest: Option<PathBuf>,
+    },
+    /// The run has given up.
+    #[error(
+        "the run gave up with {checkpoint}: loss or gradient was not finite in the last {count} of its {step} steps, and the steps after them \
+         would be the same; {advice}"
+    )]
+    GaveUp {
+        /// Its newest checkpoint.
+        checkpoint: PathBuf,
+        /// Steps in a row.
+        count: u64,
+        /// Steps done.
+        step: u64,
+        /// What can be done.
+        advice: String,
+    },
+    /// A run that was asked to end before there was anything to save.
+    #[error("asked to end before the run had begun; nothing was changed")]
+    Interrupted,
     /// The other ranks.
     #[error(transparent)]
     Group(#[from] GroupError),

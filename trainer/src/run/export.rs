@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind};
 use thiserror::Error;
 
+use super::contents::CONTENTS_FILE;
 use super::trained::{Trained, TrainedError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -59,6 +60,16 @@ pub enum ExportError {
     /// A file operation.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The target lies where a run keeps what it goes on from.
+    #[error(
+        "--out {path} lies in {among}, where a run keeps its checkpoints; choose a place outside the run"
+    )]
+    AmongCheckpoints {
+        /// The target.
+        path: PathBuf,
+        /// The folder.
+        among: PathBuf,
+    },
     /// The target is there.
     #[error("{path} is there already; choose another --out")]
     Exists {
@@ -69,19 +80,27 @@ pub enum ExportError {
 
 /// Writes the model of `trained` to the new folder `out`.
 ///
+/// With `clamp`, weights beyond the range of those numbers are stored as its ends; gives how many.
 /// `tokenizer` is the `tokenizer.json` of the run's index; it is checked against that index where the index is at hand.
 ///
 /// # Errors
-/// A target that is there, a damaged model, another tokenizer, or a failed file operation; nothing is left then.
+/// A target that is there or among checkpoints, weights that the numbers do not hold, a damaged model, another tokenizer, or a failed file operation; nothing is left then.
 pub fn export(
     trained: &Trained,
     out: &Path,
     stored: StoredAs,
     tokenizer: Option<&Path>,
-) -> Result<(), ExportError> {
+    clamp: bool,
+) -> Result<u64, ExportError> {
     if out.symlink_metadata().is_ok() {
         return Err(ExportError::Exists {
             path: out.to_owned(),
+        });
+    }
+    if let Some(among) = checkpoints_around(out) {
+        return Err(ExportError::AmongCheckpoints {
+            path: out.to_owned(),
+            among,
         });
     }
     let manifest = match &trained.config {
@@ -95,7 +114,11 @@ pub fn export(
             None => Tokenizer::from_file(file)?,
         };
     }
-    let model = Model::load_huggingface(&trained.model, Device::Cpu, Kind::Float)?;
+    let mut model = Model::load_huggingface(&trained.model, Device::Cpu, Kind::Float)?;
+    let clamped = match clamp {
+        true => model.clamp_to(stored.kind()),
+        false => 0,
+    };
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| FileError::new("create", parent, e))?;
@@ -106,7 +129,7 @@ pub fn export(
     }
     fs::create_dir(&staging).map_err(|e| FileError::new("create", &staging, e))?;
     let end_of_document = entry.map_or(0, |entry| entry.end_of_document);
-    let write = || {
+    let write = || -> Result<(), ExportError> {
         model.export_huggingface(&staging, stored.kind(), end_of_document)?;
         if let Some(file) = tokenizer {
             write_tokenizer(&staging, file, &model, end_of_document)?;
@@ -120,7 +143,25 @@ pub fn export(
         // The first error is the one to report.
         let _ = fs::remove_dir_all(&staging);
     }
-    outcome
+    outcome.map(|()| clamped)
+}
+
+/// The checkpoint, or folder of a run's checkpoints, that a place would lie in.
+fn checkpoints_around(out: &Path) -> Option<PathBuf> {
+    let out = std::path::absolute(out).ok()?;
+    let there = out
+        .ancestors()
+        .skip(1)
+        .find_map(|a| a.canonicalize().ok())?;
+    there
+        .ancestors()
+        .find(|folder| {
+            let named = folder.file_name().is_some_and(|name| name == "checkpoints");
+            let of_run = || folder.parent().map(|run| run.join("config.toml"));
+            folder.join(CONTENTS_FILE).is_file()
+                || (named && of_run().is_some_and(|config| config.is_file()))
+        })
+        .map(Path::to_owned)
 }
 
 /// Writes the tokenizer's file as it is, and what `AutoTokenizer` needs beside it.

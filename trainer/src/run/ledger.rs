@@ -36,7 +36,7 @@ impl Opened {
         if let (Start::New, Some(path)) = (start, &used) {
             return Err(RunError::Used { path: path.clone() });
         }
-        let checkpoints = Checkpoints::new(folder.checkpoints(), config.checkpoint.keep)
+        let checkpoints = Checkpoints::of_run(folder.checkpoints(), config.checkpoint.keep)
             .and_every(config.checkpoint.keep_every);
         let mut resumed = None;
         if used.is_some() {
@@ -48,6 +48,14 @@ impl Opened {
                 }),
                 // Starting over would overwrite the logs of what may be days of training.
                 None => setup::refuse_damaged(damaged)?,
+            }
+            if let Some(checkpoint) = &newest {
+                // The folder's own file may have been changed after it.
+                let saved = checkpoint.join(CONFIG_FILE);
+                if saved.exists() {
+                    setup::check_same_run(&saved, config)?;
+                }
+                refuse_given_up(checkpoint, config, &checkpoints)?;
             }
             resumed = newest;
         }
@@ -79,7 +87,7 @@ impl Opened {
                 (metrics, weight_log)
             }
             None => {
-                setup::write_config(&folder, config)?;
+                setup::write_config(&folder.config(), config)?;
                 let metrics = MetricsLog::create(&folder.metrics())?;
                 (metrics, WeightLogWriter::create(&folder.weights(), header)?)
             }
@@ -98,6 +106,46 @@ impl Opened {
         })
     }
 }
+
+/// Refuses to go on where the run has given up: the steps that failed would be followed by the same ones again.
+fn refuse_given_up(
+    checkpoint: &Path,
+    config: &RunConfig,
+    checkpoints: &Checkpoints,
+) -> Result<(), RunError> {
+    let saved = RunState::read(checkpoint)?;
+    let ended = saved.step >= config.run.steps;
+    let most = if ended { 1 } else { config.run.max_bad_steps };
+    if saved.bad_steps < most {
+        return Ok(());
+    }
+    let begun = saved.step.saturating_sub(saved.bad_steps);
+    let earlier = checkpoints.newest_before(begun + 1)?.0;
+    let mut advice = match earlier {
+        Some(earlier) => format!(
+            "remove {} to train again from {}, or",
+            checkpoint.display(),
+            earlier.display()
+        ),
+        None => "no checkpoint from before them is left:".to_owned(),
+    };
+    if !ended {
+        advice += &format!(
+            " go on over them with --set run.max_bad_steps above {}, or",
+            saved.bad_steps
+        );
+    }
+    advice += " start anew in another --out with a lower optimizer.learning_rate";
+    Err(RunError::GaveUp {
+        checkpoint: checkpoint.to_owned(),
+        count: saved.bad_steps,
+        step: saved.step,
+        advice,
+    })
+}
+
+/// The configuration that a checkpoint was written under, beside its state; a folder with a `config.toml` would be a run.
+pub(super) const CONFIG_FILE: &str = "run.toml";
 
 /// What is written while a run goes on.
 pub struct Ledger {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use hds::durable::FileError;
@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::tensorboard::EventLog;
 use crate::signals::Rewards;
+
+/// What helps where the log is shorter than a checkpoint says.
+const PUT_BACK: &str = "put the whole file back, or remove the checkpoints that are newer than it (to start anew: another --out)";
 
 /// First record of a run.
 #[derive(Debug, Serialize)]
@@ -123,6 +126,16 @@ pub struct EvaluationRecord<'a> {
     pub timing: EvaluationTiming,
 }
 
+/// A run that gave up: its loss, gradient or weights did not become finite again.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename = "gave_up")]
+pub struct GaveUpRecord {
+    /// Steps done.
+    pub step: u64,
+    /// Steps in a row that were not finite.
+    pub bad_steps: u64,
+}
+
 /// Appends records to the log.
 #[derive(Debug)]
 pub struct MetricsLog {
@@ -167,9 +180,15 @@ impl MetricsLog {
     /// If there is none, or it is shorter than that.
     pub fn check(path: &Path, position: u64) -> Result<(), FileError> {
         let fail = |e| FileError::new("continue", path, e);
-        let length = std::fs::metadata(path).map_err(fail)?.len();
+        let metadata = std::fs::metadata(path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => fail(std::io::Error::other(format!("it is gone; {PUT_BACK}"))),
+            _ => fail(e),
+        })?;
+        let length = metadata.len();
         if length < position {
-            let reason = format!("it has {length} bytes, the checkpoint was written at {position}");
+            let reason = format!(
+                "it has {length} bytes, the checkpoint was written at {position}; {PUT_BACK}"
+            );
             return Err(fail(std::io::Error::other(reason)));
         }
         Ok(())

@@ -14,8 +14,9 @@ use super::checkpoint::CheckpointError;
 use super::config::{ConfigError, RunConfig, RunSection};
 use super::error::RunError;
 use super::folder::RunFolder;
+use super::interrupt::Interrupt;
 use crate::distributed::Group;
-use crate::model::Model;
+use crate::model::{Model, ModelError};
 use crate::scheduler::RunFacts;
 
 /// Keys of where and how a process works: its own, whatever run it is part of.
@@ -113,31 +114,40 @@ fn training_tokens(index: &Index) -> Vec<u64> {
 /// A new model for the index's vocabulary, that of `model.start_from`, or the checkpoint's.
 ///
 /// # Errors
-/// If the model cannot be built or loaded.
+/// If the model cannot be built or loaded, or an end is asked for meanwhile.
 pub fn model(
     config: &RunConfig,
     index: &Index,
     device: Device,
     checkpoint: Option<&Path>,
+    interrupt: &Interrupt,
 ) -> Result<Model, RunError> {
+    let go_on = || !interrupt.is_asked();
+    let load = |folder: &Path| {
+        let kind = config.run.precision.kind();
+        let loaded = Model::load_huggingface_while(folder, device, kind, &go_on);
+        unless_stopped(loaded, config)
+    };
     if let Some(checkpoint) = checkpoint {
-        return load(&checkpoint.join("model"), config, device);
+        return load(&checkpoint.join("model"));
     }
     let vocabulary = index.manifest().tokenizer.vocabulary;
     let model_config = config
         .model
         .resolve(u64::from(vocabulary), config.data.sequence_length as u64)?;
     if let Some(folder) = &config.model.start_from {
-        return load(folder, config, device);
+        return load(folder);
     }
-    let kind = config.run.precision.kind();
-    let mut model = Model::new(&model_config, device, kind, config.run.seed)?;
-    model.recompute_activations(config.run.recompute);
-    Ok(model)
+    let (kind, seed) = (config.run.precision.kind(), config.run.seed);
+    let made = Model::new_while(&model_config, device, kind, seed, &go_on);
+    unless_stopped(made, config)
 }
 
-fn load(folder: &Path, config: &RunConfig, device: Device) -> Result<Model, RunError> {
-    let mut model = Model::load_huggingface(folder, device, config.run.precision.kind())?;
+fn unless_stopped(made: Result<Model, ModelError>, config: &RunConfig) -> Result<Model, RunError> {
+    let mut model = made.map_err(|error| match error {
+        ModelError::Stopped => RunError::Interrupted,
+        other => other.into(),
+    })?;
     model.recompute_activations(config.run.recompute);
     Ok(model)
 }
@@ -212,13 +222,13 @@ pub fn mixture(
         })
 }
 
-/// Writes the resolved configuration into the run folder.
+/// Writes the resolved configuration to a file.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn write_config(folder: &RunFolder, config: &RunConfig) -> Result<(), RunError> {
+pub fn write_config(path: &Path, config: &RunConfig) -> Result<(), RunError> {
     let text = config.to_toml()?;
-    durable::write_file(&folder.config(), |w| w.write_all(text.as_bytes()))?;
+    durable::write_file(path, |w| w.write_all(text.as_bytes()))?;
     Ok(())
 }
 

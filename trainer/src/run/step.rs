@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::data_section::{Attention, CountedLosses};
 use super::error::RunError;
+use super::interrupt::Interrupt;
 use super::target::TargetRows;
 use crate::distributed::{Group, Shares};
 use crate::gradients::{DomainGradients, WeightNorms};
@@ -139,7 +140,8 @@ pub struct Learner<'a> {
     pub shares: &'a mut Shares,
 }
 
-/// Runs one step; every rank of the group calls it. Of `target`, held-out sequences of domains that no batch can show, only
+/// Runs one step; every rank of the group calls it. `None`, with nothing changed but gradients and signals of a step that was not
+/// made, where a process on its own is asked to end between two passes. Of `target`, held-out sequences of domains that no batch can show, only
 /// the gradients of the watched layers are taken.
 ///
 /// # Errors
@@ -151,7 +153,8 @@ pub fn run_step(
     watch: &mut Watch,
     settings: &StepSettings,
     group: &Group,
-) -> Result<StepOutcome, RunError> {
+    interrupt: &Interrupt,
+) -> Result<Option<StepOutcome>, RunError> {
     let length = batch.sequence_length;
     let rows = batch.rows();
     let all = batch.global_samples.iter().sum::<u64>();
@@ -166,6 +169,10 @@ pub fn run_step(
     // Every rank has a sequence, and so will have gradients.
     learner.optimizer.forget_gradients();
     for first in (0..rows).step_by(settings.micro_batch_size) {
+        // Ranks make different numbers of passes, and must all take part in what follows them.
+        if group.is_alone() && interrupt.is_asked() {
+            return Ok(None);
+        }
         // Where the ranks do not share the batch evenly, a rank's last pass is smaller.
         let range = first..(first + settings.micro_batch_size).min(rows);
         let host = &mut host[..range.len() * (length + 1)];
@@ -219,7 +226,7 @@ pub fn run_step(
     watch.norms.after_update();
     let gram = domain_products(watch, group)?;
     signals_time += start.elapsed();
-    Ok(StepOutcome {
+    Ok(Some(StepOutcome {
         loss,
         sequences,
         gradient_norm,
@@ -228,7 +235,7 @@ pub fn run_step(
         weight_norms,
         weight_change_norms,
         signals_time,
-    })
+    }))
 }
 
 /// What restricts attention and losses of some rows, on the model's device.

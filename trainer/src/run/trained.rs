@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::checkpoint::{self, CheckpointError, Checkpoints};
 use super::config::{ConfigError, RunConfig};
+use super::contents::{CONTENTS_FILE, verify_of_run};
 
 /// Why there is no model at a place.
 #[derive(Debug, Error)]
@@ -85,8 +86,8 @@ impl Trained {
                 path: path.to_owned(),
             });
         }
-        if path.join(checkpoint::CONTENTS_FILE).is_file() {
-            checkpoint::verify(path)?;
+        if path.join(CONTENTS_FILE).is_file() {
+            verify_of_run(path)?;
             // A checkpoint that was moved away from its run is a model all the same.
             let run = std::path::absolute(path)
                 .ok()
@@ -109,7 +110,7 @@ impl Trained {
     }
 
     fn of_run(run: &Path, step: Option<u64>) -> Result<Self, TrainedError> {
-        let checkpoints = Checkpoints::new(run.join("checkpoints"), 1);
+        let checkpoints = Checkpoints::of_run(run.join("checkpoints"), 1);
         let (found, damaged) = match step {
             Some(step) => {
                 let Some(found) = checkpoints.at(step)? else {

@@ -21,8 +21,10 @@ use super::error::RunError;
 use super::folder::RunFolder;
 use super::held_out::HeldOut;
 use super::interrupt::Interrupt;
-use super::ledger::Ledger;
-use super::metrics::{EvaluationRecord, EvaluationTiming, RunRecord, StepRecord, StepTiming};
+use super::ledger::{CONFIG_FILE, Ledger};
+use super::metrics::{
+    EvaluationRecord, EvaluationTiming, GaveUpRecord, RunRecord, StepRecord, StepTiming,
+};
 use super::precision::LossScale;
 use super::progress::Progress;
 use super::state::{self, RunState};
@@ -97,6 +99,7 @@ struct Place {
     updates: u64,
     bad_steps: u64,
     last_loss: f64,
+    gave_up: bool,
 }
 
 /// What rank 0 made of a step.
@@ -113,7 +116,8 @@ impl Trainer {
     /// # Errors
     /// As [`Self::in_group`].
     pub fn new(config: RunConfig, out: &Path, start: Start) -> Result<Self, RunError> {
-        Self::in_group(config, out, start, Rc::new(Group::alone()))
+        let alone = Rc::new(Group::alone());
+        Self::in_group(config, out, start, alone, &Interrupt::default())
     }
 
     /// Trains until the last step, or until `interrupt` asks to end; saves either way.
@@ -128,7 +132,9 @@ impl Trainer {
         }
         // A signal to any rank stops all of them after the same step.
         while self.place.step < total && !self.group.any(interrupt.is_asked())? {
-            let seconds = self.step()?;
+            let Some(seconds) = self.step(interrupt)? else {
+                break;
+            };
             let done = self.place.step;
             progress.step(done, || self.message(seconds));
             if self.place.bad_steps == 1 {
@@ -145,6 +151,7 @@ impl Trainer {
                 1
             };
             if self.place.bad_steps >= most {
+                self.note_giving_up()?;
                 let checkpoint = self.save()?;
                 progress.finish();
                 return Err(RunError::NotFinite {
@@ -174,14 +181,15 @@ impl Trainer {
         })
     }
 
-    /// One step; returns its duration in seconds.
-    fn step(&mut self) -> Result<f64, RunError> {
+    /// One step; returns its duration in seconds. `None` where an end was asked for in the middle of it: then it was not made.
+    fn step(&mut self, interrupt: &Interrupt) -> Result<Option<f64>, RunError> {
         let start = Instant::now();
         let step = self.place.step;
         let in_force = self.live.read();
         if let Some(ledger) = &mut self.ledger {
             ledger.weight_log.record(step, &in_force)?;
         }
+        let before = self.loader.state();
         let batch = self.loader.next_batch()?;
         let learning_rate = self.schedule.at(step);
         let settings = StepSettings {
@@ -210,7 +218,15 @@ impl Trainer {
             &mut self.watch,
             &settings,
             &self.group,
+            interrupt,
         )?;
+        let Some(outcome) = outcome else {
+            // Nothing else has moved.
+            let config = self.loader.config().clone();
+            let (index, live) = (self.index.clone(), self.live.clone());
+            self.loader = Loader::resume(index, live, config, &before)?;
+            return Ok(None);
+        };
         let scheduler_start = Instant::now();
         let signals = outcome.signals(&batch, self.domains.len(), self.config.run.steps);
         let decided = self.decide(&in_force, signals)?;
@@ -261,7 +277,7 @@ impl Trainer {
                 },
             })?;
         }
-        Ok(seconds)
+        Ok(Some(seconds))
     }
 
     /// Rewards and policy, on rank 0.
@@ -366,6 +382,14 @@ impl Trainer {
         {
             return Ok(path.clone());
         }
+        // On every rank alike: all have all weights.
+        if !self.model.is_finite() {
+            self.note_giving_up()?;
+            return Err(RunError::WeightsNotFinite {
+                step: self.place.step.saturating_sub(1),
+                newest: self.saved.as_ref().map(|(_, path)| path.clone()),
+            });
+        }
         let (optimizer, shares, group) = (&self.optimizer, &self.shares, &self.group);
         let Some(ledger) = &mut self.ledger else {
             optimizer_file::write(None, optimizer, shares, group)?;
@@ -409,6 +433,7 @@ impl Trainer {
             if let Some(policy) = &mut self.policy {
                 policy.save(&checkpoint.join("policy"))?;
             }
+            setup::write_config(&checkpoint.join(CONFIG_FILE), &self.config)?;
             hds::durable::write_json(&RunState::path(checkpoint), &state)?;
             Ok(())
         };
@@ -421,6 +446,20 @@ impl Trainer {
         };
         self.saved = Some((self.place.step, path.clone()));
         Ok(path)
+    }
+
+    /// Tells those who read the log that no evaluation will follow.
+    fn note_giving_up(&mut self) -> Result<(), RunError> {
+        let told = std::mem::replace(&mut self.place.gave_up, true);
+        if let Some(ledger) = &mut self.ledger
+            && !told
+        {
+            ledger.metrics.write(&GaveUpRecord {
+                step: self.place.step,
+                bad_steps: self.place.bad_steps,
+            })?;
+        }
+        Ok(())
     }
 
     fn write_run_record(&mut self) -> Result<(), RunError> {

@@ -12,8 +12,9 @@ use hds_trainer::run::{StoredAs, Trained, export as write_export};
 /// MODEL is the folder of a run (its newest whole checkpoint, or that of --step), one of its
 /// checkpoints, or a Hugging Face folder. The new folder OUT is read by
 /// `GPTNeoXForCausalLM.from_pretrained` and, with --tokenizer, by `AutoTokenizer` and by
-/// lm-evaluation-harness. OUT is whole or absent; one that is there is refused. (The folder
-/// `model` inside a checkpoint is such a folder too, in 32 bits and without a tokenizer.)
+/// lm-evaluation-harness. OUT is whole or absent; one that is there, or that would lie among a
+/// run's checkpoints, is refused. (The folder `model` inside a checkpoint is such a folder too, in
+/// 32 bits and without a tokenizer.)
 ///
 /// Examples:
 ///   hds-train export runs/a --out exported --tokenizer 20B_tokenizer.json
@@ -33,6 +34,9 @@ pub struct ExportArguments {
     /// Numbers to store weights in
     #[arg(long, value_enum, default_value_t = Numbers::F32)]
     stored_as: Numbers,
+    /// Store weights beyond the range of f16 or bf16 as the ends of it; without this they are refused
+    #[arg(long)]
+    clamp: bool,
     /// The tokenizer.json that the index was built with; checked against it and copied
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -60,12 +64,16 @@ pub fn export(arguments: &ExportArguments) -> Result<ExitCode> {
         Numbers::Bf16 => StoredAs::Bf16,
         Numbers::F16 => StoredAs::F16,
     };
-    write_export(
+    let clamped = write_export(
         &trained,
         &arguments.out,
         stored,
         arguments.tokenizer.as_deref(),
+        arguments.clamp,
     )?;
+    if clamped > 0 {
+        hds::note!("warning: {clamped} weights were beyond the range and are stored as its ends");
+    }
     hds::note!("written to {}", arguments.out.display());
     Ok(ExitCode::SUCCESS)
 }

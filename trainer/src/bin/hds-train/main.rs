@@ -6,7 +6,7 @@ mod eval;
 mod export;
 mod plan;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -15,8 +15,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use hds_trainer::compare::{self, CompareConfig, CompareError, Launch};
 use hds_trainer::distributed::{self, Group};
+use hds_trainer::plan::check_memory;
 use hds_trainer::report;
-use hds_trainer::run::{Interrupt, RunConfig, Start, Trainer};
+use hds_trainer::run::{Interrupt, Outcome, RunConfig, RunError, Start, Trainer};
 
 /// Train Pythia models under domain weights that a policy sets at every step.
 ///
@@ -97,7 +98,9 @@ struct ReportArguments {
 /// runs are not run again and stopped ones go on, so the same command continues after any stop; SIGINT
 /// and SIGTERM let the runs save first. Prints tables; writes OUT/compare.json and OUT/compare.html.
 ///
-/// Exit status: 0 where all runs are finished, 1 where one failed, 75 where some are left to run.
+/// Exit status: 0 where all runs are finished, 1 where one failed or gave up, 75 where some are left
+/// to run. A run that gave up (loss or gradient stayed infinite or NaN) is not run again and counts as
+/// one of infinite perplexity.
 ///
 /// Examples:
 ///   hds-train compare --config trainer/recipes/compare-minipile.toml --out runs/comparison
@@ -173,17 +176,20 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         let told = interrupt.end_with_parent(parent);
         told.context("cannot ask to be told of the end of the process that started this one")?;
     }
-    let outcome = Trainer::in_group(config, &arguments.out, start, Rc::clone(&group))
-        .and_then(|trainer| trainer.run(&interrupt));
-    let failure = outcome
-        .as_ref()
-        .err()
-        .map(|error| hds::message::with_causes(error));
+    let outcome = train(config, &arguments.out, start, &group, &interrupt);
+    let failure = outcome.as_ref().err();
+    let failure = failure.map(|error| hds::message::with_causes(error.as_ref()));
     group.close(failure.as_deref());
     let outcome = match outcome {
+        Err(error)
+            if group.is_alone() && matches!(error.downcast_ref(), Some(RunError::Interrupted)) =>
+        {
+            hds::note!("{error}");
+            return Ok(ExitCode::from(75));
+        }
         Err(error) if !group.is_alone() => {
             let rank = format!("rank {} of {}", group.rank(), group.world());
-            return Err(anyhow::Error::new(error).context(rank));
+            return Err(error.context(rank));
         }
         outcome => outcome?,
     };
@@ -206,6 +212,18 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     }
     hds::note!("{} steps done, saved in {checkpoint}", outcome.steps);
     Ok(ExitCode::SUCCESS)
+}
+
+fn train(
+    config: RunConfig,
+    out: &Path,
+    start: Start,
+    group: &Rc<Group>,
+    interrupt: &Interrupt,
+) -> Result<Outcome> {
+    check_memory(&config, group.world(), group.local_world())?;
+    let trainer = Trainer::in_group(config, out, start, Rc::clone(group), interrupt)?;
+    Ok(trainer.run(interrupt)?)
 }
 
 fn write_report(arguments: &ReportArguments) -> Result<ExitCode> {
@@ -273,6 +291,14 @@ fn compare_policies(arguments: &CompareArguments) -> Result<ExitCode> {
             // 75, as of a run that ended early: nothing failed, the same command without --no-runs goes on.
             code = ExitCode::from(75);
         }
+    }
+    for (folder, steps) in &written.gave_up {
+        hds::note!(
+            "warning: {} gave up after {steps} steps, as loss or gradient was no longer finite: its perplexity counts as infinite \
+             (remove it to run it again)",
+            folder.display()
+        );
+        code = ExitCode::FAILURE;
     }
     let page = arguments.out.join(compare::PAGE_FILE);
     hds::note!("report in {}", page.display());

@@ -12,6 +12,7 @@ use hds_loader::{Index, Loader, LoaderConfig};
 use super::super::config::RunConfig;
 use super::super::error::RunError;
 use super::super::held_out::HeldOut;
+use super::super::interrupt::Interrupt;
 use super::super::ledger::{Opened, resume_point};
 use super::super::precision::LossScale;
 use super::super::state::RunState;
@@ -27,7 +28,7 @@ use crate::scheduler::Troubles;
 
 impl Trainer {
     /// Opens the index, builds or restores every part, and starts or continues the logs. Every rank of the group calls
-    /// it, with the same configuration.
+    /// it, with the same configuration. An end that is asked for meanwhile is heeded.
     ///
     /// # Errors
     /// Whatever is wrong with configuration, index, folder or checkpoint, on this rank or another.
@@ -36,8 +37,9 @@ impl Trainer {
         out: &Path,
         start: Start,
         group: Rc<Group>,
+        interrupt: &Interrupt,
     ) -> Result<Self, RunError> {
-        alike::check_start(&config, start, &group)?;
+        alike::check_start(&config, out, start, &group)?;
         let opened = if group.leads() {
             Opened::open(&config, out, start).map(Some)
         } else {
@@ -47,7 +49,8 @@ impl Trainer {
         let resumed = resume_point(opened.as_ref(), out, &group)?;
         let saved = resumed.as_deref().map(RunState::read).transpose();
         let saved = group.agree(saved)?;
-        let built = Self::build(config, out, resumed, saved.as_ref(), Rc::clone(&group));
+        let same = Rc::clone(&group);
+        let built = Self::build(config, out, resumed, saved.as_ref(), same, interrupt);
         let mut trainer = group.agree(built)?;
         trainer.align()?;
         let header = trainer.loader.config().log_header(&trainer.index);
@@ -72,6 +75,7 @@ impl Trainer {
         resumed: Option<PathBuf>,
         saved: Option<&RunState>,
         group: Rc<Group>,
+        interrupt: &Interrupt,
     ) -> Result<Self, RunError> {
         let device = setup::prepare_device(&config.run, &group)?;
         let data = &config.data;
@@ -94,7 +98,7 @@ impl Trainer {
             saved.loader.check(&index, &loader_config)?;
         }
 
-        let model = setup::model(&config, &index, device, resumed.as_deref())?;
+        let model = setup::model(&config, &index, device, resumed.as_deref(), interrupt)?;
         let parameters = model.parameters();
         let shares = Shares::new(&parameters, &group);
         let adamw = config.optimizer.adamw();
@@ -168,6 +172,7 @@ impl Trainer {
             updates: saved.updates,
             bad_steps: saved.bad_steps,
             last_loss: f64::NAN,
+            gave_up: false,
         });
         let loss_scale = match saved {
             Some(saved) => saved.loss_scale.clone(),
