@@ -42,18 +42,24 @@ impl Ranks {
         from: &[usize],
         arguments: impl Fn(usize) -> Vec<&'static str>,
     ) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port()
-            .to_string();
+        let from: Vec<_> = from.iter().map(|&rank| (rank, world, out)).collect();
+        Self::start_at(setting, free_port(), &from, arguments)
+    }
+
+    /// Starts processes at a port, each with its rank, number of ranks and run folder.
+    fn start_at(
+        setting: &Setting,
+        port: u16,
+        processes: &[(usize, usize, &Path)],
+        arguments: impl Fn(usize) -> Vec<&'static str>,
+    ) -> Self {
         let mut ranks = Self {
             children: Vec::new(),
             errors: Vec::new(),
         };
-        for &rank in from {
-            let name = format!("{}-{world}-{rank}.err", out.file_name().unwrap().display());
+        for (number, &(rank, world, out)) in processes.iter().enumerate() {
+            let folder = out.file_name().unwrap().display();
+            let name = format!("{folder}-{world}-{rank}-{number}.err");
             let path = setting.root.join(name);
             let child = Command::new(binary("hds-train"))
                 .args(["run", "--config", text(&setting.config), "--out", text(out)])
@@ -63,7 +69,7 @@ impl Ranks {
                 .env("LOCAL_RANK", rank.to_string())
                 .env("LOCAL_WORLD_SIZE", world.to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
-                .env("MASTER_PORT", &port)
+                .env("MASTER_PORT", port.to_string())
                 .env("OMP_NUM_THREADS", "1")
                 .stderr(Stdio::from(fs::File::create(&path).unwrap()))
                 .spawn()
@@ -94,6 +100,11 @@ impl Ranks {
         }
         codes.into_iter().zip(said(&self.errors)).collect()
     }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// A test that fails leaves no process behind.
@@ -399,6 +410,58 @@ fn ranks_that_are_not_there_or_not_alike_are_named() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("is of a run already"), "{said}");
     }
+}
+
+#[test]
+fn ranks_that_cannot_meet_end_in_time_and_say_why() {
+    if !supported() {
+        return;
+    }
+    let setting = setting();
+    let out = setting.root.join("run");
+    let soon = Duration::from_secs(30);
+    let patient = |_| vec!["--set", "distributed.join_seconds=5"];
+    let start = |port: u16, processes: &[(usize, usize, &Path)]| {
+        Ranks::start_at(&setting, port, processes, patient).end(soon)
+    };
+    let some_say = |ended: &[(Option<i32>, String)], words: &str| {
+        assert!(
+            ended.iter().any(|(_, said)| said.contains(words)),
+            "{words}: {ended:?}"
+        );
+        assert!(ended.iter().all(|(code, _)| *code == Some(1)), "{ended:?}");
+        assert!(!out.exists());
+    };
+    // Of launches of two and of three.
+    let ended = start(free_port(), &[(0, 2, &out), (1, 3, &out)]);
+    some_say(&ended, "was started with WORLD_SIZE =");
+    let ended = start(free_port(), &[(0, 3, &out), (1, 2, &out)]);
+    some_say(&ended, "start all ranks of a run alike");
+
+    // Another program at the port, that answers nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let ended = start(port, &[(1, 2, &out)]);
+    some_say(&ended, &format!("127.0.0.1:{port}"));
+
+    // Somebody at rank 0's port who is no rank keeps no place, and nobody up.
+    let port = free_port();
+    let ranks = Ranks::start_at(&setting, port, &[(0, 2, &out)], patient);
+    let deadline = Instant::now() + soon;
+    let stranger = loop {
+        match std::net::TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stranger) => break stranger,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    some_say(&ranks.end(soon), "rank 1 did not come");
+    drop(stranger);
+
+    let other = setting.root.join("other");
+    let ended = start(free_port(), &[(0, 2, &out), (1, 2, &other)]);
+    some_say(&ended, "--out is");
+    assert!(!other.exists());
 }
 
 #[test]

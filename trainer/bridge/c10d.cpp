@@ -59,14 +59,12 @@ int hds_c10d_meet(const char* host, uint16_t port, int serves, const char* prefi
   });
 }
 
-// Puts a key, so that others see that this rank is there.
-int hds_c10d_announce(void* pointer, const char* key, char* text, size_t size) {
-  return guarded({text, size}, [&] {
-    group(pointer).store->set(std::string(key), std::vector<uint8_t>{1});
-  });
+// Adds to the number under a key, which is 0 where there is none; gives the sum in `*sum`.
+int hds_c10d_add(void* pointer, const char* key, int64_t amount, int64_t* sum, char* text, size_t size) {
+  return guarded({text, size}, [&] { *sum = group(pointer).store->add(std::string(key), amount); });
 }
 
-// Whether a key was announced: 1 or 0 in `*present`.
+// Whether there is a number under a key: 1 or 0 in `*present`.
 int hds_c10d_announced(void* pointer, const char* key, int* present, char* text, size_t size) {
   return guarded({text, size}, [&] { *present = group(pointer).store->check({std::string(key)}) ? 1 : 0; });
 }

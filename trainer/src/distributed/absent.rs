@@ -18,7 +18,7 @@ impl Link {
         Err(SUPPORT.into())
     }
 
-    pub fn announce(&self, _: &str) -> Result<(), String> {
+    pub fn add(&self, _: &str, _: i64) -> Result<i64, String> {
         match self.0 {}
     }
 

@@ -29,9 +29,11 @@ unsafe extern "C" {
         text: *mut c_char,
         size: usize,
     ) -> c_int;
-    fn hds_c10d_announce(
+    fn hds_c10d_add(
         group: *mut c_void,
         key: *const c_char,
+        amount: i64,
+        sum: *mut i64,
         text: *mut c_char,
         size: usize,
     ) -> c_int;
@@ -121,26 +123,36 @@ impl Link {
         Ok(Self { group })
     }
 
-    /// Puts `key` into the store.
+    /// Adds to the number under `key` in the store, 0 where there is none; gives the sum.
     ///
     /// # Errors
     /// c10d's message.
-    pub fn announce(&self, key: &str) -> Result<(), String> {
+    pub fn add(&self, key: &str, amount: i64) -> Result<i64, String> {
         let key = c_text(key)?;
-        // SAFETY: the group is open until `self` is dropped; the key ends in NUL and outlives the call.
+        let mut sum = 0;
+        // SAFETY: the group is open until `self` is dropped; the key ends in NUL and outlives the call; `sum` is a place for
+        // one number.
         call(|text, size| unsafe {
-            hds_c10d_announce(self.group.as_ptr(), key.as_ptr(), text, size)
-        })
+            hds_c10d_add(
+                self.group.as_ptr(),
+                key.as_ptr(),
+                amount,
+                &raw mut sum,
+                text,
+                size,
+            )
+        })?;
+        Ok(sum)
     }
 
-    /// Whether some rank has put `key` into the store.
+    /// Whether some rank has put a number under `key`.
     ///
     /// # Errors
     /// c10d's message.
     pub fn announced(&self, key: &str) -> Result<bool, String> {
         let key = c_text(key)?;
         let mut present = 0;
-        // SAFETY: as in `announce`; `present` is a place for one int.
+        // SAFETY: as in `add`; `present` is a place for one int.
         call(|text, size| unsafe {
             hds_c10d_announced(
                 self.group.as_ptr(),

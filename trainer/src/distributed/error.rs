@@ -65,6 +65,54 @@ pub enum GroupError {
         /// How long they were waited for.
         seconds: u64,
     },
+    /// Ranks of launches of different sizes.
+    #[error(
+        "rank {rank} was started with {variable} = {world}, rank {other} with {theirs}: start all ranks of a run alike"
+    )]
+    OtherWorld {
+        /// This rank.
+        rank: usize,
+        /// W.
+        world: usize,
+        /// The variable that says how many.
+        variable: &'static str,
+        /// Another rank.
+        other: usize,
+        /// Its number of ranks.
+        theirs: i64,
+    },
+    /// Two processes of one number.
+    #[error(
+        "rank {rank} of {world}: another process came to {address} as rank {rank} before; give every process a number of its own, and \
+         every run a port of its own (MASTER_PORT)"
+    )]
+    Twice {
+        /// This rank.
+        rank: usize,
+        /// W.
+        world: usize,
+        /// Where they meet.
+        address: String,
+    },
+    /// The ranks have not met in time, and the library that they meet by does not say why.
+    #[error(
+        "rank {rank} of {world} (by {variable}): not through at {address} within {seconds} s, could not {doing}; start all ranks alike, \
+         and see that no other program answers at that port (MASTER_PORT)"
+    )]
+    Stuck {
+        /// This rank.
+        rank: usize,
+        /// W.
+        world: usize,
+        /// The variable that says how many.
+        variable: &'static str,
+        /// Where they meet.
+        address: String,
+        /// How long was waited.
+        seconds: u64,
+        /// What it was at.
+        doing: &'static str,
+    },
     /// A rank ended before the run did.
     #[error(
         "rank {rank} of {world} {reason}; this run of {world} processes ends, go on with --resume"

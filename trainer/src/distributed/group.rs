@@ -3,12 +3,13 @@
 //! In: a [`Launch`]; then tensors and numbers. Out: their sums, rank 0's, or another rank's. Always holds: ranks call
 //! the same operations in the same order; a group of one does nothing. Tensors on a GPU go through the CPU.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::bridge::Link;
+use super::meeting::{Patience, wait_for_all, wait_for_leader};
 use super::section::DistributedSection;
 use super::watch::Watch;
 use super::{GroupError, Launch};
@@ -61,24 +62,26 @@ impl Group {
             });
         }
         let deadline = Instant::now() + section.join();
+        let left = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            left.max(Duration::from_secs(1))
+        };
+        let patience = Patience::new(launch, section);
         let serves = rank == 0 && !launch.hosted;
         if !serves {
             wait_for_leader(launch, section, deadline)?;
         }
-        let left = deadline.saturating_duration_since(Instant::now());
+        patience.now("talk to the store of rank 0");
         let prefix = format!("hds/{}", launch.attempt);
-        let link = Link::meet(
-            &launch.address,
-            launch.port,
-            serves,
-            &prefix,
-            left.max(Duration::from_secs(1)),
-        )
-        .map_err(fail("open the store where ranks meet"))?;
+        let link = Link::meet(&launch.address, launch.port, serves, &prefix, left())
+            .map_err(fail("open the store where ranks meet"))?;
+        patience.now("wait for all ranks");
         wait_for_all(&link, launch, section, deadline)?;
+        patience.now("connect to the other ranks by Gloo");
         link.connect(rank, world, section.operation())
             .map_err(fail("connect to the other ranks"))?;
-        let watch = watch(&link, launch, section.join())
+        patience.now("connect to rank 0's watch");
+        let watch = watch(&link, launch, left())
             .map_err(|reason| fail("watch the other ranks")(format!("{reason} (at {place})")))?;
         Ok(Self {
             rank,
@@ -305,115 +308,6 @@ impl Group {
                 reason,
             },
         })
-    }
-}
-
-/// Waits until somebody listens where rank 0 should be.
-fn wait_for_leader(
-    launch: &Launch,
-    section: &DistributedSection,
-    deadline: Instant,
-) -> Result<(), GroupError> {
-    let mut waited = Notice::new(launch);
-    loop {
-        let reason = match TcpStream::connect((launch.address.as_str(), launch.port)) {
-            Ok(_) => return Ok(()),
-            Err(error) => error.to_string(),
-        };
-        if Instant::now() >= deadline {
-            return Err(GroupError::NoLeader {
-                rank: launch.rank,
-                world: launch.world,
-                variable: launch.variable,
-                address: format!("{}:{}", launch.address, launch.port),
-                seconds: section.join_seconds,
-                reason,
-            });
-        }
-        waited.tell("rank 0");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Waits until every rank has put its name into the store.
-fn wait_for_all(
-    link: &Link,
-    launch: &Launch,
-    section: &DistributedSection,
-    deadline: Instant,
-) -> Result<(), GroupError> {
-    let &Launch { rank, world, .. } = launch;
-    let gone = |reason: String| GroupError::Operation {
-        rank,
-        world,
-        operation: "wait for all ranks (rank 0 may have given up; see its message)",
-        reason,
-    };
-    let key = |rank: usize| format!("joined/{rank}");
-    link.announce(&key(rank)).map_err(gone)?;
-    let mut missing: Vec<usize> = (0..world).collect();
-    let mut waited = Notice::new(launch);
-    loop {
-        let mut still = Vec::new();
-        for &other in &missing {
-            if !link.announced(&key(other)).map_err(gone)? {
-                still.push(other);
-            }
-        }
-        missing = still;
-        let Some((first, more)) = missing.split_first() else {
-            return Ok(());
-        };
-        let names = if more.is_empty() {
-            format!("rank {first}")
-        } else {
-            let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            format!("ranks {}", names.join(", "))
-        };
-        if Instant::now() >= deadline {
-            return Err(GroupError::Missing {
-                rank,
-                world,
-                variable: launch.variable,
-                missing: names,
-                address: format!("{}:{}", launch.address, launch.port),
-                seconds: section.join_seconds,
-            });
-        }
-        waited.tell(&names);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Says once what is waited for, if that takes longer than a start does.
-struct Notice<'a> {
-    launch: &'a Launch,
-    at: Option<Instant>,
-}
-
-impl<'a> Notice<'a> {
-    fn new(launch: &'a Launch) -> Self {
-        Self {
-            launch,
-            at: Some(Instant::now() + Duration::from_secs(5)),
-        }
-    }
-
-    fn tell(&mut self, names: &str) {
-        if self.at.is_some_and(|at| Instant::now() >= at) {
-            self.at = None;
-            let Launch {
-                rank,
-                world,
-                variable,
-                address,
-                port,
-                ..
-            } = self.launch;
-            hds::note!(
-                "rank {rank} of {world} (by {variable}): waiting for {names} at {address}:{port}"
-            );
-        }
     }
 }
 

@@ -19,6 +19,7 @@ mod bridge;
 mod error;
 mod group;
 mod launch;
+mod meeting;
 mod section;
 mod shares;
 mod watch;
