@@ -100,10 +100,10 @@ def test_passes_that_it_cannot_follow_are_refused():
     gradients = hds.torch.DomainGradients(model, ["down"], domains=DOMAINS)
     gradients.begin(domains)
     loss = losses(model, ids).mean()
-    with pytest.raises(RuntimeError, match="layer down ran twice"):
+    with pytest.raises(RuntimeError, match="layer down has run in two forward passes"):
         losses(model, ids)
     gradients.begin(domains)
-    with pytest.raises(RuntimeError, match="before the forward pass"):
+    with pytest.raises(RuntimeError, match="between a forward and a backward pass"):
         loss.backward()
     # After such a mistake the next step is as it should be.
     gradients.finish()
@@ -140,7 +140,7 @@ def test_mistakes_are_named():
         with pytest.raises(ValueError, match="scale is"):
             gradients.begin([0, 1], scale=scale)
     for name in ("domains", "rank"):
-        with pytest.raises(ValueError, match=f"{name} is 0"):
+        with pytest.raises(ValueError, match=f"{name}: 0, must be at least 1"):
             hds.torch.DomainGradients(model, ["down"], **{"domains": 2, "rank": 4, name: 0})
 
 
