@@ -6,8 +6,8 @@ docs/agent.md. In a distributed run one process (rank 0) holds the agent and bro
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import os
 import shutil
 import socket
@@ -16,16 +16,18 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import arguments
+from . import _observation, arguments
+from ._observation import Observation
 
 __all__ = ["Agent", "AgentError", "Observation"]
 
 PROTOCOL = 1
+#: Longest path of a Unix socket.
+SOCKET_PATH = 107
 
 
 # A forked child has copies of its parent's connections: it leaves them alone, and keeps no agent alive whose parent is gone.
@@ -52,76 +54,6 @@ class AgentError(RuntimeError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass
-class Observation:
-    """What one optimizer step showed. K domains, S watched layers."""
-
-    samples: Sequence[int]
-    """Sequences drawn per domain, over all ranks; length K."""
-    losses: Sequence[float | None]
-    """Mean training loss per domain, nats per token; None (or NaN) where none was drawn; length K."""
-    mtld: Sequence[float | None] | None = None
-    """Mean MTLD of each domain's sequences; length K."""
-    sketches: Mapping[str, Any] | None = None
-    """What :meth:`hds.torch.DomainGradients.finish` gave."""
-    weight_norms: Sequence[float] = field(default_factory=list)
-    """Norm of each watched layer's weight before the update; length S."""
-    weight_change_norms: Sequence[float] = field(default_factory=list)
-    """Norm of each watched layer's last change; length S."""
-    weights: Sequence[float] | None = None
-    """The weights that governed the step, where they were not the agent's last."""
-
-
-def _numbers(values: Sequence[float | None] | None) -> list[float | None] | None:
-    """JSON has no NaN: a number that is not finite is one that is not known."""
-    if values is None:
-        return None
-    return [None if v is None or not math.isfinite(v) else float(v) for v in values]
-
-
-def _finite(name: str, values: Sequence[float], why: str = "the model's weights are not finite") -> list[float]:
-    numbers = [float(v) for v in values]
-    for at, number in enumerate(numbers):
-        if not math.isfinite(number):
-            raise ValueError(f"{name}[{at}] is {number}: {why}")
-    return numbers
-
-
-def _wholes(name: str, values: Sequence[int]) -> list[int]:
-    """Whole numbers, also as floats or one-element arrays; a fraction is none."""
-    if isinstance(values, (str, bytes, Mapping)):
-        raise TypeError(f"{name}: {arguments.shown(values)}, must be a list of whole numbers")
-    numbers = []
-    for at, value in enumerate(values):
-        if not math.isfinite(value) or int(value) != value or int(value) < 0:
-            raise ValueError(f"{name}[{at}] is {value}, must be a whole number, 0 or more")
-        numbers.append(int(value))
-    return numbers
-
-
-def _options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(options, Mapping):
-        raise TypeError(f"{name}: {arguments.shown(options)}, must be a dict of options, such as {{'policy': 'hds'}}")
-    try:
-        json.dumps(dict(options), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from None
-    return dict(options)
-
-
-def _sketches(sketches: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """A domain whose numbers are not all finite (a step that overflowed) is one without gradients."""
-    sent = dict(sketches)
-    squares = list(sent.get("sequence_squares", []))
-    means = [list(m) if all(map(math.isfinite, m)) else [] for m in sent.get("means", [])]
-    if squares:
-        finite = [math.isfinite(square) for square in squares]
-        means = [m if ok else [] for m, ok in zip(means, finite)] if len(finite) == len(means) else means
-        sent["sequence_squares"] = [s if ok else 0.0 for s, ok in zip(squares, finite)]
-    sent["means"] = means
-    return sent
 
 
 class Agent:
@@ -173,15 +105,15 @@ class Agent:
         self._folder: weakref.finalize[..., Agent] | None = None
         self._lock = threading.Lock()
         self._broken: str | None = None
-        if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
+        if timeout is not None and not (not arguments.is_bool(timeout) and isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
             raise ValueError(f"timeout: {arguments.shown(timeout)}, must be seconds above 0, or None")
-        if isinstance(domains, str) or not all(isinstance(name, str) for name in domains):
+        if isinstance(domains, (str, bytes)) or not isinstance(domains, Iterable):
             raise TypeError(f"domains: {arguments.shown(domains)}, must be a list of names")
-        self.domains = list(domains)
+        self.domains = [_observation.text(f"domains[{at}]", name) for at, name in enumerate(domains)]
         facts: dict[str, Any] = {
             "domains": self.domains,
             "base_weights": self._vector("base_weights", base_weights),
-            "natural_tokens": None if natural_tokens is None else _wholes("natural_tokens", natural_tokens),
+            "natural_tokens": None if natural_tokens is None else _observation.wholes("natural_tokens", natural_tokens),
             "total_steps": arguments.whole("total_steps", total_steps, least=1),
             "sequence_length": arguments.whole("sequence_length", sequence_length, least=1),
             "layers": arguments.whole("layers", layers, least=0),
@@ -191,35 +123,28 @@ class Agent:
         }
         for name, options in (("scheduler", scheduler), ("reward", reward)):
             if options is not None:
-                facts[name] = _options(name, options)
+                facts[name] = _observation.options(name, options)
         opening = {
             "type": "open",
             "protocol": PROTOCOL,
-            "run": run,
+            "run": _observation.text("run", run),
             "start": arguments.word("start", start, ("new", "resume", "any")),
             "at_step": arguments.maybe_whole("at_step", at_step),
             "checkpoint_interval_steps": arguments.whole("checkpoint_interval_steps", checkpoint_interval_steps),
             "facts": facts,
         }
-        if not isinstance(place, str):
-            raise TypeError(f"place: {arguments.shown(place)}, must be unix:PATH or tcp:ADDRESS:PORT")
-        kind, _, where = place.partition(":")
-        if kind == "unix":
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.connect(where)
-        elif kind == "tcp":
-            address, _, port = where.rpartition(":")
-            if not port.isdecimal():
-                raise ValueError(f"place: {place!r} ends with no port; tcp:ADDRESS:PORT is wanted")
-            self._socket = socket.create_connection((address.strip("[]"), int(port)), timeout)
-        else:
-            raise ValueError(f"place: {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")
+        hello = None if token is None else {"type": "hello", "token": _observation.text("token", token)}
+        self._socket = _connect(place, timeout)
         self._socket.settimeout(timeout)
         self._lines = self._socket.makefile("r", encoding="utf-8", newline="\n")
         _agents.add(self)
-        if token is not None:
-            self._ask({"type": "hello", "token": token})
-        opened = self._ask(opening)
+        try:
+            if hello is not None:
+                self._ask(hello)
+            opened = self._ask(opening)
+        except BaseException:
+            self._hang_up()
+            raise
         self.policy: str = opened["policy"]
         self.next_step: int = opened["step"]
         self.weights: list[float] = opened["weights"]
@@ -251,9 +176,13 @@ class Agent:
                 "no hds-agent: build it with `cargo build --release -p hds-trainer --bin hds-agent` and give "
                 "its path as program=... or in HDS_AGENT"
             )
-        # Paths of sockets are short (108 bytes), so not below the state folder.
+        state = arguments.path("state", state)
+        # Paths of sockets are short, so not below the state folder, nor below a long TMPDIR.
         folder = tempfile.mkdtemp(prefix="hds-agent-")
-        command = [found, "serve", "--state", str(state), "--socket", f"{folder}/socket"]
+        if len(os.fsencode(f"{folder}/socket")) > SOCKET_PATH:
+            os.rmdir(folder)
+            folder = tempfile.mkdtemp(prefix="hds-agent-", dir="/tmp")
+        command = [found, "serve", "--state", state, "--socket", f"{folder}/socket"]
         try:
             process = subprocess.Popen(
                 [*command, "--until-stdin-ends"],
@@ -261,6 +190,9 @@ class Agent:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise type(error)(error.errno, f"program: {found} cannot be run: {error.strerror}") from error
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -268,7 +200,9 @@ class Agent:
         place = process.stdout.readline().strip()
         try:
             if not place:
-                raise AgentError("gone", f"{found} ended with status {process.wait()}; see its standard error")
+                raise AgentError("gone", f"{found} {_ended(process.wait())}; see its standard error")
+            if place != f"unix:{folder}/socket":
+                raise AgentError("gone", f"{found} says {arguments.shown(place)} in place of where it listens: is it hds-agent?")
             agent = cls(place, **facts)
         except BaseException:
             process.kill()
@@ -286,21 +220,11 @@ class Agent:
         Raises:
             AgentError: if the observation does not fit the run (nothing has changed then), or the
                 agent is gone.
+            TypeError: if a field is of another kind.
             ValueError: if a norm is not finite. A loss or MTLD that is not counts as not known, a domain
                 whose sketch is not as one without gradients in this step.
         """
-        request = {
-            "type": "step",
-            "step": self.next_step,
-            "samples": _wholes("samples", observation.samples),
-            "losses": _numbers(observation.losses),
-            "mtld": _numbers(observation.mtld),
-            "sketches": None if observation.sketches is None else _sketches(observation.sketches),
-            "weight_norms": _finite("weight_norms", observation.weight_norms),
-            "weight_change_norms": _finite("weight_change_norms", observation.weight_change_norms),
-            "weights": None if observation.weights is None else [float(v) for v in observation.weights],
-        }
-        reply = self._ask(request)
+        reply = self._ask(_observation.request(self.next_step, observation, self.domains))
         self.next_step, self.version = reply["step"], reply["version"]
         self.weights, self.rewards, self.diagnostics = reply["weights"], reply["rewards"], reply["diagnostics"]
         for note in reply.get("notes", []):
@@ -329,6 +253,7 @@ class Agent:
                 # One that is gone already has saved its runs, or has said on its standard error why not.
                 failed = None if error.code == "gone" else error
             self._hang_up()
+            self._broken = self._broken or "this agent was closed; open the run again with start='resume'"
         if self._process is not None:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.close()
@@ -356,11 +281,11 @@ class Agent:
         if values is None:
             return None
         if not isinstance(values, Mapping):
-            return _finite(name, values, "must be finite")
-        unknown = sorted(set(values) - set(self.domains))
+            return _observation.finite(name, values, "must be finite")
+        unknown = sorted(map(str, set(values) - set(self.domains)))
         if unknown:
             raise ValueError(f"{name}: no domain {unknown[0]!r}; there are {self.domains}")
-        return _finite(name, [values.get(domain, 0.0) for domain in self.domains], "must be finite")
+        return _observation.finite(name, [values.get(domain, 0.0) for domain in self.domains], "must be finite")
 
     def _hang_up(self) -> None:
         try:
@@ -388,22 +313,70 @@ class Agent:
             if self._broken is not None:
                 raise AgentError("gone", self._broken)
             try:
-                self._socket.sendall(sent)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    # It may have said why before it hung up.
+                    self._socket.sendall(sent)
                 line = self._lines.readline()
             except TimeoutError as error:
                 self._broken = "the agent gave no answer in time: open the run again with start='resume'"
                 self._hang_up()
                 raise AgentError("timeout", self._broken) from error
             except (OSError, ValueError) as error:
-                raise AgentError("gone", f"the agent is gone: {error}") from error
+                self._broken = self._gone(str(error))
+                raise AgentError("gone", self._broken) from error
             except BaseException:
                 # The answer would be taken for that of the next request. The agent saves the run as it is.
                 self._broken = "a call to the agent was interrupted: open the run again with start='resume'"
                 self._hang_up()
                 raise
-        if not line:
-            raise AgentError("gone", "the agent has closed the connection; its standard error says why")
+        if not line.endswith("\n"):
+            self._broken = self._gone("it has closed the connection")
+            raise AgentError("gone", self._broken)
         reply: dict[str, Any] = json.loads(line)
         if reply["type"] == "error":
             raise AgentError(reply["code"], reply["message"])
         return reply
+
+    def _gone(self, why: str) -> str:
+        status = None
+        if self._process is not None:
+            try:
+                # It may be about to end.
+                status = self._process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                pass
+        ended = "its standard error says why" if status is None else f"it {_ended(status)}"
+        return f"the agent is gone ({why}; {ended}): open the run again with start='resume'"
+
+
+def _ended(status: int) -> str:
+    return f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
+
+
+def _connect(place: Any, timeout: float | None) -> socket.socket:
+    """A socket that is connected to an agent."""
+    if not isinstance(place, str):
+        raise TypeError(f"place: {arguments.shown(place)}, must be unix:PATH or tcp:ADDRESS:PORT")
+    kind, _, where = place.partition(":")
+    try:
+        if kind == "unix":
+            size = len(os.fsencode(where))
+            if not 0 < size <= SOCKET_PATH:
+                raise ValueError(f"place: the socket's path has {size} bytes, must have 1 to {SOCKET_PATH}: {where}")
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(timeout)
+                connection.connect(where)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        if kind == "tcp":
+            address, _, port = where.rpartition(":")
+            if not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ValueError(f"place: {place!r} ends with no port; tcp:ADDRESS:PORT is wanted")
+            return socket.create_connection((address.strip("[]"), int(port)), timeout)
+    except OSError as error:
+        why = f"no agent answers at {place} ({error.strerror or error}): is `hds-agent serve` running, and that its place?"
+        raise type(error)(error.errno, why) from error
+    raise ValueError(f"place: {place!r}, must be unix:PATH or tcp:ADDRESS:PORT")

@@ -212,6 +212,97 @@ def test_wrong_arguments_of_the_agent_are_named(facts):
             hds.Agent("unix:/nowhere", **{**facts, name: value})
 
 
+def test_wrong_observations_are_named(tmp_path, facts):
+    def given(**fields):
+        wrong = observation(0)
+        for name, value in fields.items():
+            setattr(wrong, name, value)
+        return wrong
+
+    means = [[1.0, 0.1], [0.5, -1.0], []]
+    wrong = [
+        (TypeError, {"samples": None}, "samples: None, must be a list of whole numbers"),
+        (TypeError, {"samples": ["1", 2, 3]}, r"samples\[0\] is '1', which is no number"),
+        (ValueError, {"samples": [2**70, 1, 1]}, r"samples\[0\] is"),
+        (TypeError, {"losses": 3.0}, "losses: 3.0, must be a list"),
+        (TypeError, {"losses": "abc"}, "losses: 'abc'"),
+        (TypeError, {"losses": [1.0, "a", 2.0]}, r"losses\[1\] is 'a'"),
+        (TypeError, {"mtld": {"web": 1.0}}, "mtld: "),
+        (TypeError, {"sketches": [means]}, "sketches: .*finish"),
+        (ValueError, {"sketches": {"mean": means}}, "sketches: mean is unknown"),
+        (ValueError, {"sketches": {}}, "sketches: means is missing"),
+        (TypeError, {"sketches": {"means": None}}, "sketches.means: None"),
+        (TypeError, {"sketches": {"means": [[1.0], ["a"], []]}}, r"sketches.means\[1\]\[0\] is 'a'"),
+        (TypeError, {"sketches": {"means": means, "sequence_squares": 3}}, "sequence_squares: 3"),
+        (TypeError, {"weight_norms": 3.0}, "weight_norms: 3.0"),
+        (TypeError, {"weight_norms": [None]}, r"weight_norms\[0\] is None"),
+        (ValueError, {"weights": [float("nan"), 0.5, 0.5]}, r"weights\[0\] is nan"),
+        (ValueError, {"weights": {"books": 1.0}}, "no domain is named"),
+    ]
+    with hds.Agent.spawn(tmp_path, **facts) as agent:
+        for kind, fields, why in wrong:
+            with pytest.raises(kind, match=why):
+                agent.step(given(**fields))
+        with pytest.raises(TypeError, match="must be an hds.Observation"):
+            agent.step({"samples": [1, 1, 1]})
+        # What is right in another form is right.
+        numpy = pytest.importorskip("numpy")
+        agent.step(given(samples=numpy.array([2, 1, 0]), losses=numpy.array([5.0, 4.0, numpy.nan]), weight_norms=(10,)))
+        assert agent.next_step == 1
+    with pytest.raises(hds.AgentError, match="this agent was closed"):
+        agent.step(observation(1))
+
+
+def test_places_where_no_agent_is_are_named(tmp_path, facts):
+    for place, kind, why in [
+        ("unix:/tmp/" + "x" * 120, ValueError, "path has 125 bytes, must have 1 to 107"),
+        ("unix:", ValueError, "path has 0 bytes"),
+        (f"unix:{tmp_path}/none", FileNotFoundError, "no agent answers at unix:.*hds-agent serve"),
+        ("tcp:127.0.0.1:1", ConnectionRefusedError, "no agent answers at tcp"),
+        ("tcp:127.0.0.1:99999", ValueError, "no port"),
+        ("/tmp/socket", ValueError, "must be unix:PATH"),
+        (tmp_path, TypeError, "place: "),
+    ]:
+        with pytest.raises(kind, match=why):
+            hds.Agent(place, **facts)
+    for name, value in [("domains", 3), ("domains", None), ("run", None), ("token", 3), ("timeout", True), ("domains", ["\ud800"])]:
+        with pytest.raises((TypeError, ValueError), match=name):
+            hds.Agent("unix:/nowhere", **{**facts, name: value})
+    for program, kind, why in [
+        ("/tmp", PermissionError, "program: /tmp cannot be run"),
+        (shutil.which("echo"), hds.AgentError, "is it hds-agent"),
+        (shutil.which("false"), hds.AgentError, "ended with status 1"),
+    ]:
+        with pytest.raises(kind, match=why):
+            hds.Agent.spawn(tmp_path, program=program, **facts)
+    with pytest.raises(TypeError, match="state: None"):
+        hds.Agent.spawn(None, **facts)
+
+
+def test_a_long_folder_for_temporary_files_is_no_obstacle(tmp_path, facts, monkeypatch):
+    long = tmp_path / ("y" * 110)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with hds.Agent.spawn(tmp_path / "a", **facts) as agent:
+        run(agent, 2)
+    assert not list(long.iterdir())
+
+
+def test_an_agent_that_is_killed_is_told_and_leaves_no_lock(tmp_path, facts):
+    agent = hds.Agent.spawn(tmp_path, checkpoint_interval_steps=1, **facts)
+    run(agent, 3)
+    with pytest.raises(hds.AgentError, match="is open in another session, of process") as busy:
+        hds.Agent.spawn(tmp_path, start="any", **facts)
+    assert busy.value.code == "busy"
+    agent._process.kill()
+    for _ in range(2):
+        with pytest.raises(hds.AgentError, match="was ended by signal 9.*start='resume'"):
+            agent.step(observation(3))
+    agent.close()
+    with hds.Agent.spawn(tmp_path, start="resume", **facts) as again:
+        assert again.next_step == 3
+
+
 def test_a_missing_program_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("HDS_AGENT", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

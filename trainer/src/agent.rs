@@ -13,11 +13,13 @@ mod connection;
 mod error;
 mod lines;
 mod parts;
+mod peer;
 pub mod protocol;
 mod registry;
 mod server;
 mod session;
 mod signals;
+mod waiting;
 
 pub use error::SessionError;
 pub use registry::Sessions;

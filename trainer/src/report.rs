@@ -16,7 +16,7 @@ pub(crate) mod number;
 mod page;
 pub(crate) mod palette;
 pub(crate) mod plot;
-mod rank;
+pub mod rank;
 mod reader;
 mod record;
 mod sections;

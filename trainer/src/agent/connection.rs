@@ -4,16 +4,19 @@
 //! cannot be read as a request is answered with an error and the connection goes on, but for a line
 //! beyond the limit or a wrong token; a panic in one run is told to its client and ends that run alone.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::SessionError;
 use super::lines::{Lines, Next};
-use super::protocol::{PROTOCOL, Reply, Request};
+use super::peer::Peer;
+use super::protocol::{PROTOCOL, Reply, Request, explain};
 use super::registry::Sessions;
 use super::session::Session;
+use super::waiting::Waiting;
 use crate::run::Interrupt;
 
 /// Longest line once a client is trusted: the Gram matrix of 1,000 domains has about 20 MB.
@@ -22,8 +25,8 @@ const LINE_BYTES: usize = 64 << 20;
 const HELLO_BYTES: usize = 4096;
 /// Longest line of a client that has no run open: facts of thousands of domains. What is parsed takes many times a line's length.
 const OPEN_BYTES: usize = 4 << 20;
-/// Time for a client to show its token: those that have it are not to wait for the places of those that do not.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Time for a client to show its token.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a client may take to read a reply, and how long once the agent is to end.
 const WRITE_LIMITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
@@ -33,6 +36,13 @@ pub(super) struct Context {
     pub sessions: Sessions,
     /// Asked of the client first, if there is one.
     pub token: Option<blake3::Hash>,
+    /// Clients that have not shown it.
+    pub strangers: Waiting,
+    /// Clients that have, or need none, and no run open.
+    pub guests: Waiting,
+    /// Runs open, and how many there may be.
+    pub open: AtomicUsize,
+    pub most_open: usize,
     pub stop: Interrupt,
     /// Time from the first look at a connection until its run must be open.
     pub open_within: Duration,
@@ -40,18 +50,36 @@ pub(super) struct Context {
     pub unsaved: AtomicUsize,
 }
 
-/// Serves a client until it ends, is refused, or the server stops; saves its run if it is open.
+impl Context {
+    /// Gives a client that has just come its place among those that wait.
+    pub(super) fn enter(&self, peer: &Arc<Peer>) {
+        match self.token {
+            None => self.guests.enter(peer),
+            Some(_) => self.strangers.enter(peer),
+        }
+    }
+
+    /// A client waits no longer.
+    pub(super) fn leave(&self, peer: &Arc<Peer>) {
+        self.strangers.leave(peer);
+        self.guests.leave(peer);
+    }
+}
+
+/// Serves a client that has entered, until it ends, is refused, or the server stops; saves its run if it is open.
 ///
 /// # Errors
 /// Those of the socket.
-pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) -> io::Result<()> {
+pub(super) fn serve(peer: &Arc<Peer>, context: &Context) -> io::Result<()> {
     let mut connection = Connection {
-        writer,
+        peer,
         context,
         trusted: context.token.is_none(),
         session: None,
+        place: None,
     };
-    let outcome = connection.serve(reader);
+    let outcome = connection.serve();
+    context.leave(peer);
     if let Some(mut session) = connection.session.take() {
         let (run, step) = (session.run().to_owned(), session.steps());
         match session.save_at_end() {
@@ -67,16 +95,37 @@ pub(super) fn serve(reader: impl Read, writer: impl Write, context: &Context) ->
     outcome
 }
 
-struct Connection<'a, W> {
-    writer: W,
+struct Connection<'a> {
+    peer: &'a Arc<Peer>,
     context: &'a Context,
     trusted: bool,
     session: Option<Session>,
+    place: Option<Place<'a>>,
 }
 
-impl<W: Write> Connection<'_, W> {
-    fn serve(&mut self, reader: impl Read) -> io::Result<()> {
-        let mut lines = Lines::new(reader);
+/// One of the places for open runs.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(context: &'a Context) -> Result<Self, SessionError> {
+        let taken = |open| (open < context.most_open).then_some(open + 1);
+        let order = Ordering::Relaxed;
+        match context.open.fetch_update(order, order, taken) {
+            Ok(_) => Ok(Self(&context.open)),
+            Err(open) => Err(SessionError::Full { open }),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connection<'_> {
+    fn serve(&mut self) -> io::Result<()> {
+        let mut lines = Lines::new(&**self.peer);
         // By the clock, whatever is sent: a client that sends a byte now and then is no better than a silent one.
         let begin = Instant::now();
         loop {
@@ -108,11 +157,10 @@ impl<W: Write> Connection<'_, W> {
     }
 
     fn reply(&mut self, reply: &Reply) -> io::Result<()> {
-        let mut line = serde_json::to_vec(reply)?;
-        line.push(b'\n');
+        let (line, mut writer) = (line_of(reply), &**self.peer);
         let (begin, mut sent) = (Instant::now(), 0);
         while sent < line.len() {
-            match self.writer.write(&line[sent..]) {
+            match writer.write(&line[sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => sent += bytes,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -136,14 +184,14 @@ impl<W: Write> Connection<'_, W> {
                 Err(e) => return Err(e),
             }
         }
-        self.writer.flush()
+        Ok(())
     }
 
     fn answer(&mut self, line: &[u8]) -> Reply {
         let request: Request = match serde_json::from_slice(line) {
             Ok(request) => request,
             Err(error) => {
-                let reason = format!("not a request: {error}");
+                let reason = format!("not a request: {}", explain(line, &error));
                 return refusal("protocol", reason, !self.trusted);
             }
         };
@@ -153,7 +201,11 @@ impl<W: Write> Connection<'_, W> {
                 .context
                 .token
                 .is_none_or(|token| token == blake3::hash(hello.token.as_bytes()));
-            self.trusted |= right;
+            if right && !self.trusted {
+                self.context.strangers.leave(self.peer);
+                self.context.guests.enter(self.peer);
+                self.trusted = true;
+            }
             return match right {
                 true => Reply::Welcome { protocol: PROTOCOL },
                 false => refusal("token", "the token is not this agent's", true),
@@ -193,10 +245,15 @@ impl<W: Write> Connection<'_, W> {
                         reason: format!("run {} is open on this connection", session.run()),
                     });
                 }
-                let session = Session::open(&self.context.sessions, &open)?;
+                let place = Place::take(self.context)?;
+                // Whoever comes meanwhile turns out no client whose run is being opened.
+                self.context.guests.leave(self.peer);
+                let session = Session::open(&self.context.sessions, &open)
+                    .inspect_err(|_| self.context.guests.enter(self.peer))?;
                 let reply = session.opened();
                 hds::note!("run {}: opened at step {}", session.run(), session.steps());
                 self.session = Some(session);
+                self.place = Some(place);
                 Ok(reply)
             }
             Request::Step(step) => self.session.as_mut().ok_or_else(none)?.next(*step),
@@ -215,6 +272,14 @@ impl<W: Write> Connection<'_, W> {
             }
         }
     }
+}
+
+/// A reply as it is sent.
+pub(super) fn line_of(reply: &Reply) -> Vec<u8> {
+    // Plain data with text as keys: there is nothing in it that JSON cannot hold.
+    let mut line = serde_json::to_vec(reply).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// The reply that refuses a request.

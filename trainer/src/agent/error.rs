@@ -26,10 +26,20 @@ pub enum SessionError {
         reason: String,
     },
     /// The run is open elsewhere.
-    #[error("run {run} is open in another session; close that one, or choose another name")]
+    #[error("run {run} is open in another session{holder}; close that one, or choose another name")]
     Busy {
         /// The run.
         run: String,
+        /// The process that has it, where it is known and another, as part of a sentence.
+        holder: String,
+    },
+    /// As many runs are open as there may be.
+    #[error(
+        "{open} runs are open, as many as the agent has places for (--connections); close one, or connect again later"
+    )]
+    Full {
+        /// Runs open.
+        open: usize,
     },
     /// A step out of order.
     #[error("step is {got}, the next one is {want}")]
@@ -85,7 +95,7 @@ impl SessionError {
         match self {
             Self::Protocol { .. } => "protocol",
             Self::Invalid { .. } | Self::Policy(_) | Self::Reward(_) => "invalid",
-            Self::Busy { .. } => "busy",
+            Self::Busy { .. } | Self::Full { .. } => "busy",
             Self::Order { .. } | Self::Ended { .. } => "step",
             Self::Spoilt { .. } => "internal",
             Self::State { .. } | Self::Checkpoint(_) | Self::File(_) => "state",

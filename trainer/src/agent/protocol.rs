@@ -30,6 +30,34 @@ pub enum Request {
     Close(Close),
 }
 
+/// Why a line is no request, with the place of what is wrong: [`Request`] is told apart by a field, which loses the place.
+pub(super) fn explain(line: &[u8], error: &serde_json::Error) -> String {
+    fn of<T: serde::de::DeserializeOwned>(fields: serde_json::Value) -> Option<String> {
+        let error = serde_path_to_error::deserialize::<_, T>(fields).err()?;
+        let place = error.path().to_string();
+        match place.as_str() {
+            "." => Some(error.into_inner().to_string()),
+            _ => Some(format!("{place}: {}", error.into_inner())),
+        }
+    }
+    let placed = match serde_json::from_slice(line) {
+        Ok(serde_json::Value::Object(mut fields)) => {
+            let kind = fields.remove("type");
+            let fields = serde_json::Value::Object(fields);
+            match kind.as_ref().and_then(serde_json::Value::as_str) {
+                Some("hello") => of::<Hello>(fields),
+                Some("open") => of::<Open>(fields),
+                Some("step") => of::<Step>(fields),
+                Some("save") => of::<Save>(fields),
+                Some("close") => of::<Close>(fields),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    placed.unwrap_or_else(|| error.to_string())
+}
+
 /// The token of a TCP connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -219,4 +247,48 @@ pub enum Reply {
         /// Whether the connection is closed now.
         closed: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_request_is_told_with_its_place() {
+        let facts = r#""domains":["a"],"total_steps":9,"sequence_length":9,"layers":1,"model_parameters":9"#;
+        let open = |more: &str| {
+            format!(r#"{{"type":"open","protocol":1,"run":"a","facts":{{{facts}{more}}}}}"#)
+        };
+        let cases = [
+            (
+                open(r#","scheduler":{"policy":"sac"}"#),
+                "facts.scheduler.policy: unknown variant `sac`",
+            ),
+            (
+                open(r#","scheduler":{"hds":{"minibatch":"a"}}"#),
+                "facts.scheduler.hds: invalid type",
+            ),
+            (open(r#","rewards":{}"#), "unknown field `rewards`"),
+            (
+                r#"{"type":"open","protocol":1,"run":null,"facts":{}}"#.into(),
+                "run: invalid type: null",
+            ),
+            (
+                r#"{"type":"step","step":0,"samples":[1,-1]}"#.into(),
+                "samples[1]: invalid value",
+            ),
+            (
+                r#"{"type":"step","step":0}"#.into(),
+                "missing field `samples`",
+            ),
+            (r#"{"type":"launch"}"#.into(), "unknown variant `launch`"),
+            (r#"{"step":0}"#.into(), "missing field `type`"),
+            ("[".into(), "EOF"),
+        ];
+        for (line, want) in cases {
+            let error = serde_json::from_str::<Request>(&line).unwrap_err();
+            let text = explain(line.as_bytes(), &error);
+            assert!(text.contains(want), "{line}: {text}");
+        }
+    }
 }

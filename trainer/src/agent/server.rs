@@ -1,12 +1,13 @@
 //! Listens on a Unix socket or a loopback address; one thread a client.
 //!
 //! In: a [`ServerConfig`]. Out: served clients until asked to stop; then every open run is saved.
-//! Always holds: at most `connections` clients at once; a socket file left by a dead agent is replaced,
+//! Always holds: at most `connections` runs are open at once; clients that have none are bounded too, and the one that has waited
+//! longest makes room for the next; a socket file left by a dead agent is replaced,
 //! one of a living agent never; an address that other machines reach is refused.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -18,12 +19,20 @@ use std::time::Duration;
 use hds::durable::{self, FileError};
 use thiserror::Error;
 
-use super::connection::{self, Context, refusal};
+use super::connection::{self, Context, line_of, refusal};
+use super::peer::{LOOK, Peer};
 use super::registry::Sessions;
+use super::waiting::Waiting;
 use crate::run::Interrupt;
 
-/// How often a thread that waits looks whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest path of a socket; the system's structure has room for 108 bytes with the last one 0.
+const SOCKET_PATH: usize = 107;
+/// Clients at once that have not shown the token.
+const STRANGERS: usize = 32;
+/// Least room for clients that have no run open.
+const GUESTS: usize = 32;
+/// Threads beyond those: of clients that were turned out, or whose run is being saved.
+const SPARE: usize = 256;
 /// How long a client may take to open a run.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 /// Shortest token.
@@ -52,7 +61,7 @@ pub struct ServerConfig {
     pub listen: Listen,
     /// Folder of the runs.
     pub state: PathBuf,
-    /// Clients at once.
+    /// Runs open at once.
     pub connections: usize,
 }
 
@@ -71,6 +80,16 @@ pub enum AgentError {
     NoSocket {
         /// The path.
         path: PathBuf,
+    },
+    /// A path that no socket may have.
+    #[error(
+        "the socket's path has {got} bytes, it may have {SOCKET_PATH}: {path}; choose a shorter one"
+    )]
+    LongPath {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        got: usize,
     },
     /// An address that other machines reach.
     #[error("{address} is not a loopback address; other machines are not served")]
@@ -154,33 +173,36 @@ impl Server {
         let context = Arc::new(Context {
             sessions: self.sessions.clone(),
             token: self.token,
+            strangers: Waiting::new(STRANGERS),
+            guests: Waiting::new(self.connections.max(GUESTS)),
+            open: AtomicUsize::new(0),
+            most_open: self.connections,
             stop: stop.clone(),
             open_within: OPEN_LIMIT,
             unsaved: AtomicUsize::new(0),
         });
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let mut failing = false;
+        let most_threads = STRANGERS + self.connections.max(GUESTS) + self.connections + SPARE;
         while !stop.is_asked() {
             threads.retain(|thread| !thread.is_finished());
+            if threads.len() > most_threads {
+                // Clients that were turned out have not all noticed; whoever comes meanwhile waits to be accepted.
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            }
             match self.listener.accept() {
-                Ok((reader, mut writer)) => {
-                    if threads.len() >= self.connections {
-                        let reason = format!("{} clients are connected already", threads.len());
-                        let mut line = serde_json::to_vec(&refusal("busy", reason, true))?;
-                        line.push(b'\n');
-                        // A client that does not wait for its refusal misses nothing.
-                        let _ = writer.write_all(&line);
-                        continue;
-                    }
-                    let context = Arc::clone(&context);
-                    threads.push(thread::spawn(move || {
-                        // A client that is gone has nobody to tell.
-                        let _ = connection::serve(reader, writer, &context);
-                    }));
+                Ok(peer) => {
+                    failing = false;
+                    threads.extend(serve_apart(Arc::new(peer), &context));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(LOOK),
                 // The client gave up before it was accepted, or files ran out for a while.
                 Err(e) => {
-                    hds::note!("cannot accept a client: {e}");
+                    if !failing {
+                        hds::note!("cannot accept a client: {e}; trying again");
+                    }
+                    failing = true;
                     thread::sleep(LOOK);
                 }
             }
@@ -190,6 +212,27 @@ impl Server {
             let _ = thread.join();
         }
         Ok(context.unsaved.load(Ordering::Relaxed))
+    }
+}
+
+/// Serves a client on a thread of its own; it is refused where the system gives none.
+fn serve_apart(peer: Arc<Peer>, context: &Arc<Context>) -> Option<JoinHandle<()>> {
+    // Here, not on its thread: so many are never there at once that threads would run out.
+    context.enter(&peer);
+    let (theirs, served) = (Arc::clone(context), Arc::clone(&peer));
+    let started = thread::Builder::new().spawn(move || {
+        // A client that is gone has nobody to tell.
+        let _ = connection::serve(&served, &theirs);
+    });
+    match started {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            let reason = format!("the agent can start no thread for this client: {error}");
+            hds::note!("{reason}");
+            context.leave(&peer);
+            peer.dismiss(&line_of(&refusal("busy", reason, true)));
+            None
+        }
     }
 }
 
@@ -211,8 +254,6 @@ fn read_token(path: &std::path::Path) -> Result<blake3::Hash, AgentError> {
     Ok(blake3::hash(token))
 }
 
-type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>);
-
 #[derive(Debug)]
 enum Listener {
     Unix(UnixListener, PathBuf, Option<Identity>),
@@ -225,6 +266,10 @@ impl Listener {
             place: path.display().to_string(),
             source,
         };
+        let got = path.as_os_str().len();
+        if got > SOCKET_PATH {
+            return Err(AgentError::LongPath { path, got });
+        }
         if let Ok(found) = path.symlink_metadata() {
             if !found.file_type().is_socket() {
                 return Err(AgentError::NoSocket { path });
@@ -266,23 +311,10 @@ impl Listener {
         }
     }
 
-    fn accept(&self) -> io::Result<Ends> {
+    fn accept(&self) -> io::Result<Peer> {
         match self {
-            Self::Unix(listener, ..) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                stream.set_read_timeout(Some(LOOK))?;
-                stream.set_write_timeout(Some(LOOK))?;
-                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
-            }
-            Self::Tcp(listener, _) => {
-                let (stream, _): (TcpStream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(LOOK))?;
-                stream.set_write_timeout(Some(LOOK))?;
-                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
-            }
+            Self::Unix(listener, ..) => Peer::unix(listener.accept()?.0),
+            Self::Tcp(listener, _) => Peer::tcp(listener.accept()?.0),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Clients over real sockets: good ones, hostile ones, and ones that die.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -168,10 +169,53 @@ fn clients_beyond_the_limit_are_told() {
     let mut first = running.client();
     first.open("a", Start::New);
     let mut second = running.client();
-    let mut told = String::new();
-    second.reader.read_line(&mut told).unwrap();
-    assert!(told.contains("busy"), "{told}");
+    let told = second.open("b", Start::New);
+    let Reply::Error {
+        code,
+        message,
+        closed: false,
+    } = told
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!(code, "busy");
+    assert!(message.contains("1 runs are open"), "{message}");
     assert!(matches!(first.step(0), Reply::Weights { .. }));
+    // The same connection may try again.
+    drop(first);
+    let opened = (0..100).any(|_| {
+        thread::sleep(LOOK);
+        matches!(second.open("b", Start::New), Reply::Opened { .. })
+    });
+    assert!(opened);
+    running.end();
+}
+
+/// Connects and says nothing, many times.
+fn silent<S>(count: usize, connect: impl Fn() -> S) -> Vec<S> {
+    (0..count).map(|_| connect()).collect()
+}
+
+#[test]
+fn clients_that_say_nothing_keep_no_good_one_out() {
+    let running = Running::unix(1);
+    let connect = || UnixStream::connect(running.dir.path().join("s")).unwrap();
+    let mut before = silent(200, connect);
+    let mut good = running.client();
+    assert!(matches!(
+        good.open("good", Start::New),
+        Reply::Opened { .. }
+    ));
+    let _after = silent(200, connect);
+    assert!(matches!(good.step(0), Reply::Weights { .. }));
+    // The oldest have made room, and were told.
+    let mut told = String::new();
+    let oldest = &mut before[0];
+    oldest
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    BufReader::new(oldest).read_line(&mut told).unwrap();
+    assert!(told.contains("waited longest"), "{told}");
     running.end();
 }
 
@@ -211,6 +255,23 @@ fn loopback_wants_the_token_and_nothing_else_is_bound() {
         Some(Reply::Welcome { .. })
     ));
     assert!(matches!(friend.open("a", Start::New), Reply::Opened { .. }));
+    // Strangers that say nothing, or something without end, keep no friend out.
+    let mut strangers = silent(200, || TcpStream::connect(&address).unwrap());
+    for stranger in &mut strangers[100..] {
+        let _ = stranger.write_all(b"{\"type\":");
+    }
+    let begin = std::time::Instant::now();
+    let mut other = client();
+    assert!(matches!(
+        other.line(hello.as_bytes()),
+        Some(Reply::Welcome { .. })
+    ));
+    assert!(matches!(other.open("b", Start::New), Reply::Opened { .. }));
+    assert!(matches!(friend.step(0), Reply::Weights { .. }));
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "waited for strangers"
+    );
     let dir = running.end();
 
     let bind = |address: &str, token_file: &Path| {
@@ -246,6 +307,13 @@ fn a_dead_agents_socket_is_replaced_a_living_ones_and_a_file_are_not() {
             connections: 1,
         })
     };
+    let long = Server::bind(&ServerConfig {
+        listen: Listen::Socket(dir.path().join("x".repeat(120))),
+        state: dir.path().join("state"),
+        connections: 1,
+    });
+    let text = long.unwrap_err().to_string();
+    assert!(text.contains("it may have 107"), "{text}");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let living = bind().unwrap();

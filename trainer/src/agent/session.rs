@@ -276,6 +276,7 @@ impl Session {
     }
 
     fn write(&mut self, kind: Kind) -> Result<PathBuf, SessionError> {
+        self.taken.hold()?;
         let state = SavedState {
             version: STATE_VERSION,
             facts: self.facts.clone(),
@@ -357,8 +358,10 @@ impl Session {
             }
         }
         if open.start == Start::Resume || !damaged.is_empty() {
-            let notes = damaged.join("; ");
-            return Err(self.state_error(format!("no whole checkpoint to resume from. {notes}")));
+            return Err(self.state_error(match damaged.is_empty() {
+                true => "no checkpoint to resume from; open it with start = new or any".to_owned(),
+                false => format!("no whole checkpoint to resume from. {}", damaged.join("; ")),
+            }));
         }
         Ok(None)
     }

@@ -360,7 +360,10 @@ fn a_run_that_cannot_be_opened_says_why() {
         (change(|o| o.run = ".a".into()), "run: "),
         (change(|o| o.run = "a".repeat(65)), "run: "),
         (change(|o| o.at_step = Some(1)), "at_step: "),
-        (change(|o| o.start = Start::Resume), "no whole checkpoint"),
+        (
+            change(|o| o.start = Start::Resume),
+            "no checkpoint to resume from",
+        ),
         (change(|o| o.facts.domains.clear()), "facts.domains: "),
         (
             change(|o| o.facts.sequence_length = 0),

@@ -53,7 +53,7 @@ struct ServeArguments {
     /// File with the token that clients show, at least 16 bytes
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Clients at once
+    /// Runs open at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections: u32,
     /// Threads of each run's networks
