@@ -33,6 +33,18 @@ pub struct VersionedMixture {
     pub mixture: Mixture,
 }
 
+impl VersionedMixture {
+    /// 16 hexadecimal digits of BLAKE3 over version and weights, to tell those of one run from another's.
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.version.to_le_bytes());
+        for weight in self.mixture.weights() {
+            hasher.update(&weight.to_bits().to_le_bytes());
+        }
+        hasher.finalize().to_hex()[..16].to_owned()
+    }
+}
+
 /// A handle to the mixture in force; clones share it.
 #[derive(Clone, Debug)]
 pub struct LiveWeights {

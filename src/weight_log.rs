@@ -5,24 +5,28 @@
 //!
 //! ```json
 //! {"format":"hds-weight-log","version":1,"domains":["code","law"],"index":"<fingerprint>","seed":7,"stream":{"batch size":"32"}}
-//! {"step":0,"version":1,"after":0,"weights":[0.5,0.5]}
+//! {"step":0,"version":1,"after":0,"weights":[0.5,0.5],"sum":"<16 digits>"}
 //! ```
 //!
-//! `after` is the version of the line before (0 in the first), so that a line that went missing is noticed; `stream` holds what else the
-//! batches depend on. Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
+//! `after` is the version of the line before (0 in the first), and `sum` the digest of the line and all before it, so that lines that went missing
+//! or were changed are noticed (logs made by hand may do without sums); `stream` holds what else the batches depend on. Always holds: steps and versions grow; weights come back bit for bit. A last line cut short by a
 //! crash is dropped when the log is continued; a log has one writer at a time, who notices when the file is moved or removed. Reading
 //! holds one mixture at a time.
 
 mod error;
+mod file;
+mod line;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub use error::WeightLogError;
 use serde::{Deserialize, Serialize};
+
+use file::{OwnPlace, claim};
+use line::{Line, sum_of};
 
 use crate::domain::DomainSet;
 use crate::durable::{is_same_file, open_regular};
@@ -32,8 +36,8 @@ use crate::mixture::Mixture;
 /// Version of the file format that this code writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_NAME: &str = "hds-weight-log";
-const CLAIM_TRIES: u32 = 30;
-const CLAIM_PAUSE: Duration = Duration::from_millis(100);
+/// More than a line of the most domains there may be, so that a line waits in memory whole.
+const BUFFER_BYTES: usize = 1 << 17;
 
 /// First line of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,16 +70,6 @@ impl Header {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    step: u64,
-    version: u64,
-    /// Version of the line before, 0 in the first.
-    after: u64,
-    weights: Vec<f64>,
-}
-
 /// From this step on, this mixture was in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -91,6 +85,9 @@ pub struct WeightLogWriter {
     path: PathBuf,
     out: BufWriter<File>,
     last_version: u64,
+    /// Digest of the last line's weights, and the sum of all lines.
+    last_weights: String,
+    sum: String,
 }
 
 impl WeightLogWriter {
@@ -109,9 +106,13 @@ impl WeightLogWriter {
         file.set_len(0).map_err(|e| io_error(path, e))?;
         let mut writer = Self {
             path: path.to_owned(),
-            out: BufWriter::new(file),
+            out: BufWriter::with_capacity(BUFFER_BYTES, file),
             last_version: 0,
+            last_weights: String::new(),
+            sum: String::new(),
         };
+        let text = serde_json::to_vec(header).map_err(|e| io_error(path, e.into()))?;
+        writer.sum = sum_of("", &text);
         writer.line(header)?;
         Ok(writer)
     }
@@ -130,21 +131,26 @@ impl WeightLogWriter {
             .map_err(|e| io_error(path, e))?;
         claim(&file, path)?;
         let mut keep = reader.consumed;
-        let mut last_version = 0;
+        let (mut last_version, mut last_weights) = (0, String::new());
+        let mut sum = reader.sum.clone();
         while let Some(entry) = reader.next_entry()? {
             if entry.step >= next_step {
                 break;
             }
             keep = reader.consumed;
             last_version = entry.weights.version;
+            last_weights = entry.weights.digest();
+            sum.clone_from(&reader.sum);
         }
         file.set_len(keep)
             .and_then(|()| file.seek(io::SeekFrom::End(0)))
             .map_err(|e| io_error(path, e))?;
         Ok(Self {
             path: path.to_owned(),
-            out: BufWriter::new(file),
+            out: BufWriter::with_capacity(BUFFER_BYTES, file),
             last_version,
+            last_weights,
+            sum,
         })
     }
 
@@ -156,16 +162,29 @@ impl WeightLogWriter {
         if self.last_version + 1 == version {
             return Ok(());
         }
-        self.expect_last(step, version)
+        self.expect_last(step, version, None)
     }
 
-    /// Refuses a log whose last entry before batch `step` is not `version`, which governed the batch before.
+    /// Refuses a log whose last entry before batch `step` is not `version`, which governed the batch before, or has other weights than those of
+    /// this [digest](VersionedMixture::digest).
     ///
     /// # Errors
-    /// [`WeightLogError::Lost`].
-    pub fn expect_last(&self, step: u64, version: u64) -> Result<(), WeightLogError> {
+    /// [`WeightLogError::Lost`], [`WeightLogError::OtherRun`].
+    pub fn expect_last(
+        &self,
+        step: u64,
+        version: u64,
+        digest: Option<&str>,
+    ) -> Result<(), WeightLogError> {
         if self.last_version == version {
-            return Ok(());
+            return match digest.is_none_or(|digest| digest == self.last_weights) {
+                true => Ok(()),
+                false => Err(WeightLogError::OtherRun {
+                    path: self.path.clone(),
+                    step,
+                    version,
+                }),
+            };
         }
         Err(WeightLogError::Lost {
             path: self.path.clone(),
@@ -184,13 +203,21 @@ impl WeightLogWriter {
             return Ok(());
         }
         self.expect_in_place()?;
-        let after = std::mem::replace(&mut self.last_version, weights.version);
-        self.line(&Line {
+        let mut line = Line {
             step,
             version: weights.version,
-            after,
+            after: self.last_version,
             weights: weights.mixture.weights().to_vec(),
-        })
+            sum: None,
+        };
+        let sum = line.sum_behind(&self.sum);
+        let sum = sum.map_err(|e| io_error(&self.path, e.into()))?;
+        line.sum = Some(sum.clone());
+        self.line(&line)?;
+        self.last_version = weights.version;
+        self.last_weights = weights.digest();
+        self.sum = sum;
+        Ok(())
     }
 
     /// Hands everything to the system, which keeps it if this process dies.
@@ -215,8 +242,10 @@ impl WeightLogWriter {
     fn expect_in_place(&self) -> Result<(), WeightLogError> {
         let here = self.out.get_ref().metadata();
         let here = here.map_err(|e| io_error(&self.path, e))?;
+        let written = self.out.get_ref().stream_position();
+        let written = written.map_err(|e| io_error(&self.path, e))?;
         match self.path.metadata() {
-            Ok(there) if is_same_file(&here, &there) => Ok(()),
+            Ok(there) if is_same_file(&here, &there) && here.len() >= written => Ok(()),
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(&self.path, e)),
             _ => Err(WeightLogError::Moved {
                 path: self.path.clone(),
@@ -224,11 +253,12 @@ impl WeightLogWriter {
         }
     }
 
+    /// Takes a line whole or, where an error says so, not at all: it may be given again.
     fn line<T: Serialize>(&mut self, value: &T) -> Result<(), WeightLogError> {
-        serde_json::to_writer(&mut self.out, value)
-            .map_err(io::Error::from)
-            .and_then(|()| self.out.write_all(b"\n"))
-            .map_err(|e| io_error(&self.path, e))
+        let mut text = serde_json::to_vec(value).map_err(|e| io_error(&self.path, e.into()))?;
+        text.push(b'\n');
+        let written = self.out.write_all(&text);
+        written.map_err(|e| io_error(&self.path, e))
     }
 }
 
@@ -241,6 +271,9 @@ pub struct WeightLogReader {
     line: u64,
     consumed: u64,
     last: Option<(u64, u64)>,
+    /// Of all lines so far; and whether they have sums, once the first was read.
+    sum: String,
+    has_sums: Option<bool>,
     /// Whether the last line was found to be cut short.
     torn: bool,
 }
@@ -282,6 +315,8 @@ impl WeightLogReader {
             line: 1,
             consumed: read as u64,
             last: None,
+            sum: sum_of("", text.trim_end_matches('\n').as_bytes()),
+            has_sums: None,
             torn: false,
         })
     }
@@ -380,7 +415,7 @@ impl WeightLogReader {
             line: self.line,
             reason,
         };
-        let line: Line = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        let mut line: Line = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         if let Some((step, version)) = self.last
             && (line.step <= step || line.version <= version)
         {
@@ -396,6 +431,12 @@ impl WeightLogReader {
                 line.after
             )));
         }
+        let sum = line.sum_behind(&self.sum).map_err(|e| bad(e.to_string()))?;
+        if *self.has_sums.get_or_insert(line.sum.is_some()) && line.sum.as_ref() != Some(&sum) {
+            return Err(bad(
+                "its sum does not fit: it, or a line before it, is not as it was written; put the whole file back".into(),
+            ));
+        }
         let mixture = Mixture::new(line.weights, &self.header.domains).map_err(|source| {
             WeightLogError::Weights {
                 path: self.path.clone(),
@@ -403,6 +444,7 @@ impl WeightLogReader {
                 source,
             }
         })?;
+        self.sum = sum;
         self.last = Some((line.step, line.version));
         let weights = VersionedMixture {
             version: line.version,
@@ -413,41 +455,6 @@ impl WeightLogReader {
             weights,
         }))
     }
-}
-
-/// A file read from a place of this reader's own: a process that was forked shares the file's, and both would move it.
-#[derive(Debug)]
-struct OwnPlace {
-    file: File,
-    at: u64,
-}
-
-impl Read for OwnPlace {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        #[cfg(unix)]
-        let read = std::os::unix::fs::FileExt::read_at(&self.file, buffer, self.at)?;
-        #[cfg(not(unix))]
-        let read = {
-            self.file.seek(io::SeekFrom::Start(self.at))?;
-            self.file.read(buffer)?
-        };
-        self.at += read as u64;
-        Ok(read)
-    }
-}
-
-/// Locks a log that is open for writing until that file is closed. What a killed writer's forked children still hold is waited for, for a
-/// few seconds; where the file system has no locks, goes on without.
-fn claim(file: &File, path: &Path) -> Result<(), WeightLogError> {
-    for _ in 0..CLAIM_TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(CLAIM_PAUSE),
-            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
-        }
-    }
-    Err(WeightLogError::InUse {
-        path: path.to_owned(),
-    })
 }
 
 fn io_error(path: &Path, source: io::Error) -> WeightLogError {

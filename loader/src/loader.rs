@@ -36,8 +36,8 @@ pub struct Loader {
     step: u64,
     /// Samples taken of each domain, length K.
     samples: Vec<u64>,
-    /// Version of the weights that the last batch was drawn from, 0 before the first.
-    last_version: u64,
+    /// Version and digest of the weights that the last batch was drawn from, 0 and empty before the first.
+    last: (u64, String),
     /// The weights last found good.
     checked: Arc<VersionedMixture>,
     /// Domain of each slot of the batch being made, length B.
@@ -74,7 +74,7 @@ impl Loader {
         state.check(&index, &config)?;
         let samples = state.samples.clone();
         let mut loader = Self::build(index, weights.into(), config, state.step, samples)?;
-        loader.last_version = state.last_version;
+        loader.last = (state.last_version, state.last_weights.clone());
         Ok(loader)
     }
 
@@ -112,7 +112,7 @@ impl Loader {
             config,
             step,
             samples,
-            last_version: 0,
+            last: (0, String::new()),
             checked: Arc::clone(&now),
         };
         check_weights(&loader.index, &loader.config, &now.mixture)?;
@@ -164,7 +164,7 @@ impl Loader {
         }
         batch.ended = self.ends.ended_domains(&self.samples);
         self.step += 1;
-        self.last_version = batch.weights.version;
+        self.note_last(&Arc::clone(&batch.weights));
         if let Some(ahead) = &self.read_ahead {
             ahead.report(self.step, &self.samples, &batch.weights);
         }
@@ -178,7 +178,8 @@ impl Loader {
     /// # Errors
     /// If the weights do not fit the index; the loader then stands where it stood.
     pub fn skip_batch(&mut self) -> Result<(), LoaderError> {
-        self.last_version = self.draw()?.version;
+        let weights = self.draw()?;
+        self.note_last(&weights);
         for slot in &self.slots {
             self.samples[slot.index()] += 1;
         }
@@ -216,8 +217,14 @@ impl Loader {
             self.step,
             samples,
             &weights,
-            self.last_version,
+            self.last.clone(),
         )
+    }
+
+    fn note_last(&mut self, weights: &VersionedMixture) {
+        if self.last.0 != weights.version {
+            self.last = (weights.version, weights.digest());
+        }
     }
 
     /// Number of the next batch.

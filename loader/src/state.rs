@@ -41,20 +41,22 @@ pub struct LoaderState {
     pub weights: Vec<f64>,
     /// Version of the weights that the batch before was drawn from, 0 before the first: the last one that a weight log must hold.
     pub last_version: u64,
+    /// [Digest](VersionedMixture::digest) of those weights, empty before the first batch.
+    pub last_weights: String,
     /// Digest of all else, by which an edited or damaged state is noticed.
     pub digest: String,
 }
 
 impl LoaderState {
     /// A loader of this index and configuration before batch `step`, with `samples` taken so far (length
-    /// K) and these weights in force; the batch before was drawn from those of `last_version`.
+    /// K) and these weights in force; `last` are those that the batch before was drawn from, version and digest.
     pub fn new(
         index: &Index,
         config: &LoaderConfig,
         step: u64,
         samples: Vec<u64>,
         weights: &VersionedMixture,
-        last_version: u64,
+        last: (u64, String),
     ) -> Self {
         let mut state = Self {
             format: FORMAT_NAME.into(),
@@ -68,7 +70,8 @@ impl LoaderState {
             samples,
             weights_version: weights.version,
             weights: weights.mixture.weights().to_vec(),
-            last_version,
+            last_version: last.0,
+            last_weights: last.1,
             digest: String::new(),
         };
         state.digest = state.digest_of_content();

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import tempfile
-import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import _native, _torch, arguments
+from . import _files, _native, _torch, arguments
 from ._torch import torch
 from .batch import DATASETS, Batch
 
@@ -29,8 +28,6 @@ DEFAULT_KEYS = (
 )
 #: Numbers of a batch that may be among ``keys``.
 FACTS = ("step", "weights_version")
-#: How the names of files begin through which weights reach worker processes.
-LIVE_PREFIX = "hds-weights-"
 #: Everything that ``keys`` may name.
 ALL_KEYS = (*DEFAULT_KEYS, "sample_ids", *FACTS)
 
@@ -155,7 +152,9 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         self._replay = arguments.maybe_path("replay", replay)
         self._weight_log = arguments.maybe_path("weight_log", weight_log)
         if self._weight_log is not None:
-            _check_log(self._weight_log)
+            _files.check_log(self._weight_log)
+            if self._replay is not None and os.path.realpath(self._weight_log) == os.path.realpath(self._replay):
+                raise ValueError(f"weight_log: {self._weight_log} is the log that replay reads; give it another name")
         self._core = _native.Core(**self._arguments)
         self._running: Any = None
         #: Counts states that were loaded, and iterations that were begun: those before are over.
@@ -392,12 +391,25 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
         else:
             assert weights is not None
             memory = Path("/dev/shm")
-            folder = memory if os.access(memory, os.W_OK) else None
-            _remove_left(folder or Path(tempfile.gettempdir()))
-            handle, self._control = tempfile.mkstemp(prefix=LIVE_PREFIX, dir=folder)
-            os.close(handle)
-            weakref.finalize(self, _remove, self._control, os.getpid())
+            if not os.access(memory, os.W_OK) or not self._publish_in(memory, weights, version, step):
+                folder = Path(tempfile.gettempdir())
+                if not self._publish_in(folder, weights, version, step):
+                    raise OSError(errno.ENOSPC, f"no space for the weights in {memory} and {folder}")
+
+    def _publish_in(self, folder: Path, weights: list[float], version: int, step: int) -> bool:
+        """Makes the file through which weights reach workers; False where there is no space for it."""
+        _files.remove_left(folder)
+        handle, self._control = tempfile.mkstemp(prefix=_files.LIVE_PREFIX, dir=folder)
+        os.close(handle)
+        weakref.finalize(self, _files.remove, self._control, os.getpid())
+        try:
             self._core.publish_at(self._control, weights, version, step)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _files.remove(self._control, os.getpid())
+            return False
+        return True
 
     def _is_foreign(self) -> bool:
         return self._replay is not None or self._weights_file is not None
@@ -417,12 +429,13 @@ class StreamingDataset(_torch.IterableDataset):  # type: ignore[misc]
     def _taken(self) -> None:
         """Counts a batch as handed to the training loop, and logs its weights."""
         step = self._position
-        self._position = step + 1
         if self._weight_log is not None and self.rank == 0:
             if not self._logged:
                 self._core.log_to(self._weight_log, step)
                 self._logged = True
+            # Before the batch counts: one whose weights cannot be noted comes again.
             self._core.log_batch(step)
+        self._position = step + 1
 
     def _arrived(self, batch: Batch) -> None:
         """Notes a batch that came from a worker process."""
@@ -465,34 +478,3 @@ def _domain_end(value: Any) -> tuple[str, int | None]:
         raise TypeError(f"domain_end: {arguments.shown(value)}, must be {words}") from None
     except ValueError:
         raise ValueError(f"domain_end: {value}, must be {words}") from None
-
-
-def _check_log(path: str) -> None:
-    """Whether a log can be written there; the first batch does it."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(f"weight_log: {path} is no regular file")
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"weight_log: there is no folder {folder}")
-
-
-def _remove_left(folder: Path) -> None:
-    """Removes what killed processes of this user left there: files that nobody holds the lock of any more."""
-    for path in folder.glob(f"{LIVE_PREFIX}*"):
-        try:
-            with path.open("rb") as file:
-                facts = os.fstat(file.fileno())
-                # One just made has no lock yet.
-                if facts.st_uid == os.getuid() and time.time() - facts.st_ctime > 60:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-        except OSError:
-            continue
-
-
-def _remove(path: str, process: int) -> None:
-    if os.getpid() == process:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass

@@ -37,7 +37,7 @@ class WeightsWriter:
             arguments.path("path", path),
             self._domains,
             arguments.weights(weights, self._domains),
-            step=arguments.whole("step", step, most=arguments.I64),
+            step=arguments.whole("step", step, most=1 << 60),
             version=arguments.whole("version", version, most=arguments.I64),
         )
 

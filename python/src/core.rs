@@ -28,8 +28,8 @@ pub(crate) struct Core {
     config: LoaderConfig,
     source: Mutex<Option<Source>>,
     history: Arc<Mutex<History>>,
-    /// Where the stream was begun, and the version of the weights that governed the batch before.
-    begun: Mutex<(u64, u64)>,
+    /// Where the stream was begun, and version and digest of the weights that governed the batch before.
+    begun: Mutex<(u64, (u64, String))>,
     log: Mutex<Option<WeightLogWriter>>,
 }
 
@@ -99,7 +99,7 @@ impl Core {
             config,
             source: Mutex::new(None),
             history: Arc::new(Mutex::new(History::at(0, samples))),
-            begun: Mutex::new((0, 0)),
+            begun: Mutex::new((0, (0, String::new()))),
             log: Mutex::new(None),
         })
     }
@@ -225,7 +225,7 @@ impl Core {
             self.mixture(state.weights.clone())?;
         }
         *self.history() = History::at(state.step, state.samples);
-        *self.begun() = (state.step, state.last_version);
+        *self.begun() = (state.step, (state.last_version, state.last_weights));
         Ok((state.step, state.weights_version, state.weights))
     }
 
@@ -298,13 +298,19 @@ impl Core {
         *self.log() = None;
         if step == 0 {
             keep_old_log(&path)?;
+        } else if !path.exists() {
+            hds::note!(
+                "note: there is no weight log {}; the one begun now begins with batch {step} and cannot replay those before",
+                path.display()
+            );
         }
         let writer = if step == 0 || !path.exists() {
             WeightLogWriter::create(&path, &header).map_err(log_error)?
         } else {
-            let last = self.version_before(step)?;
+            let (last, digest) = self.weights_before(step)?;
             let writer = WeightLogWriter::resume(&path, &header, step).map_err(log_error)?;
-            writer.expect_last(step, last).map_err(log_error)?;
+            let digest = Some(&*digest).filter(|digest| !digest.is_empty());
+            writer.expect_last(step, last, digest).map_err(log_error)?;
             writer
         };
         *self.log() = Some(writer);
@@ -396,16 +402,19 @@ impl Core {
         self.history.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn begun(&self) -> MutexGuard<'_, (u64, u64)> {
+    fn begun(&self) -> MutexGuard<'_, (u64, (u64, String))> {
         self.begun.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Version of the weights that the batch before `step` was drawn from.
-    fn version_before(&self, step: u64) -> PyResult<u64> {
-        let (begin, version) = *self.begun();
+    /// Version and digest of the weights that the batch before `step` was drawn from.
+    fn weights_before(&self, step: u64) -> PyResult<(u64, String)> {
+        let (begin, last) = self.begun().clone();
         match step.checked_sub(1) {
-            Some(before) if before >= begin => Ok(self.look(before)?.version),
-            _ => Ok(version),
+            Some(before) if before >= begin => {
+                let weights = self.look(before)?;
+                Ok((weights.version, weights.digest()))
+            }
+            _ => Ok(last),
         }
     }
 
@@ -445,7 +454,7 @@ impl Core {
             step,
             samples,
             &weights,
-            self.version_before(step)?,
+            self.weights_before(step)?,
         ))
     }
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use hds::{SharedWeightsError, WeightSourceError};
 use hds_loader::{IndexError, LoaderError};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -100,11 +100,21 @@ pub(crate) fn source_error(error: WeightSourceError) -> PyErr {
     }
 }
 
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
+}
+
 pub(crate) fn shared_error(error: SharedWeightsError) -> PyErr {
     let text = error.to_string();
     match error {
         SharedWeightsError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             PyFileNotFoundError::new_err(text)
+        }
+        SharedWeightsError::Io { source, .. } if is_full(&source) => {
+            PyOSError::new_err((source.raw_os_error().unwrap_or_default(), text))
         }
         SharedWeightsError::Weights { .. } => PyValueError::new_err(text),
         _ => HdsError::new_err(text),

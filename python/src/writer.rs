@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use hds::{DomainSet, Mixture, SharedWeightsWriter, VersionedMixture};
 use pyo3::prelude::*;
 
-use crate::error::{shared_error, value_error};
+use crate::error::{HdsError, shared_error, value_error};
 
 /// Publishes weights to the datasets of other processes: they name the file as `weights_file`.
 ///
@@ -44,6 +44,12 @@ impl WeightsWriter {
     /// Puts weights in force for every batch that nobody has asked for yet; returns their version.
     fn set_weights(&self, weights: Vec<f64>) -> PyResult<u64> {
         let mixture = Mixture::new(weights, &self.domains).map_err(value_error)?;
+        if !self.path.exists() {
+            return Err(HdsError::new_err(format!(
+                "shared weights: {} was removed, so that no dataset opened later finds it; make another writer",
+                self.path.display()
+            )));
+        }
         self.writer.publish(&mixture).map_err(shared_error)
     }
 

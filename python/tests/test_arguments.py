@@ -236,7 +236,7 @@ def test_a_version_of_weights_that_would_overflow_is_refused(index):
 
 
 def test_files_of_killed_processes_are_removed_and_no_others(index, tmp_path):
-    from hds import dataset as module
+    from hds import _files as module
 
     kept = [tmp_path / f"{module.LIVE_PREFIX}{name}" for name in ("young", "held")]
     old = tmp_path / f"{module.LIVE_PREFIX}old"
@@ -249,7 +249,7 @@ def test_files_of_killed_processes_are_removed_and_no_others(index, tmp_path):
         patch.setattr(module.time, "time", lambda: now + 61)
         kept[0].touch()
         patch.setattr(module.os, "fstat", _as_young(kept[0], now + 60, os.fstat))
-        module._remove_left(tmp_path)
+        module.remove_left(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(kept)
     assert writer.version == 1
 

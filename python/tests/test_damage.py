@@ -38,6 +38,67 @@ def test_a_log_that_lost_lines_is_not_gone_on_with(index, tmp_path, lost):
     assert [json.loads(line)["step"] for line in log.read_text().splitlines()[1:]] == [0, 1, 2, 3, 4, 6]
 
 
+def test_the_log_of_another_run_is_not_gone_on_with(index, tmp_path):
+    logs = [tmp_path / "a", tmp_path / "b"]
+    states = []
+    for log, change in zip(logs, (True, False)):
+        data = dataset(index, weight_log=log)
+        for batch in data:
+            if batch.step == 4:
+                break
+            # As many versions in both, of other weights.
+            data.set_weights([0.4, 0.3, 0.2, 0.1] if change else EVEN)
+        data.set_weights(EVEN)
+        states.append(data.state_dict())
+        del data
+    again = dataset(index, weight_log=logs[1])
+    again.load_state_dict(states[0])
+    with pytest.raises(hds.HdsError, match="of another run: its version 5"):
+        next(iter(again))
+    again.load_state_dict(states[1])
+    assert next(iter(again)).step == 5
+
+
+def test_a_batch_whose_weights_cannot_be_noted_comes_again(index, tmp_path):
+    log = tmp_path / "weights.jsonl"
+    data = dataset(index, weight_log=log)
+    batches = iter(data)
+    got = [next(batches).step for _ in range(3)]
+    data.set_weights([0.0, 0.0, 0.0, 1.0])
+    log.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(hds.HdsError, match="moved"):
+            next(iter(data))
+        assert data.state_dict()["step"] == 3
+    (tmp_path / "away").rename(log)
+    got += [batch.step for batch, _ in zip(data, range(3))]
+    assert got == [0, 1, 2, 3, 4, 5]
+    # A second dataset that may not write yet.
+    second = dataset(index, weight_log=log)
+    with pytest.raises(hds.HdsError, match="being written by another"):
+        next(iter(second))
+    assert second.state_dict()["step"] == 0
+
+
+def test_a_log_is_not_read_and_written_at_once(index, tmp_path):
+    log = tmp_path / "weights.jsonl"
+    stream(dataset(index, weight_log=log), 2)
+    with pytest.raises(ValueError, match="weight_log: .* is the log that replay reads"):
+        dataset(index, replay=log, weight_log=log)
+
+
+def test_a_writer_whose_file_is_gone_says_so(tmp_path):
+    path = tmp_path / "weights"
+    first = hds.WeightsWriter(path, DOMAINS, EVEN)
+    path.unlink()
+    with pytest.raises(hds.HdsError, match="was removed"):
+        first.set_weights(EVEN)
+    second = hds.WeightsWriter(path, DOMAINS, EVEN)
+    with pytest.raises(hds.HdsError, match="another writer has made"):
+        first.set_weights(EVEN)
+    assert second.set_weights(EVEN) == 2
+
+
 def test_a_log_removed_while_it_is_written_is_told(index, tmp_path):
     data = dataset(index, weight_log=tmp_path / "weights.jsonl")
     batches = iter(data)

@@ -71,7 +71,7 @@ pub enum SharedWeightsError {
     },
     /// The file that is read is not the one under its name any more.
     #[error(
-        "shared weights: another writer has made {path} anew since it was opened here; open it again, at the batch reached, to go on under its weights"
+        "shared weights: another writer has made {path} anew since it was opened here; readers open it again, at the batch reached, to go on under its weights"
     )]
     Replaced {
         /// The file.

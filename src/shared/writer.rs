@@ -4,7 +4,7 @@
 //! file lock, which ends with the process); readers find the file whole or not at all.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -101,7 +101,8 @@ impl SharedWeightsWriter {
         options.read(true).write(true).create(true).truncate(true);
         let file = options.open(&partial).map_err(|e| fail("create", e))?;
         let bytes = Board::words_of(domains, SLOTS) * size_of::<u64>() as u64;
-        file.set_len(bytes).map_err(|e| fail("write", e))?;
+        // Written and not only as long: a disk that is full later would end whoever writes there.
+        fill(&file, bytes).map_err(|e| fail("write", e))?;
         lock(&file, path)?;
         // Opened for itself: a copy of the handle would hold the lock for as long as any reader lives.
         let mapped = OpenOptions::new().read(true).write(true).open(&partial);
@@ -156,7 +157,7 @@ impl SharedWeightsWriter {
                 source: crate::mixture::MixtureError::Length { got, want },
             });
         }
-        board.words.check_length(&board.path)?;
+        board.words.check(&board.path)?;
         if board.words.at(GATE).load(Relaxed) >> 1 > BEYOND_ANY_RUN {
             return Err(board.damaged("its frontier is beyond any run"));
         }
@@ -231,6 +232,18 @@ impl SharedWeightsWriter {
         }
         board.words.at(slot + NUMBER).store(number, Release);
     }
+}
+
+/// Makes a file of so many zeros that have their place on the disk.
+fn fill(mut file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = [0; 1 << 16];
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(zeros.len() as u64);
+        file.write_all(&zeros[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), SharedWeightsError> {

@@ -62,6 +62,19 @@ pub enum WeightLogError {
         /// The version that governs that step.
         want: u64,
     },
+    /// The entry that governed the batch before has other weights.
+    #[error(
+        "weight log {path} is of another run: its version {version}, before step {step}, has other weights than this run's; give this run's own log, \
+         or a new one"
+    )]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+        /// The step to go on with.
+        step: u64,
+        /// The version.
+        version: u64,
+    },
     /// The last line is cut short.
     #[error(
         "weight log {path}, line {line}: cut short, so the weights after batch {last} are not known (batch {step} was asked for); put the whole \
@@ -79,7 +92,7 @@ pub enum WeightLogError {
     },
     /// The file that is being written is not where it was.
     #[error(
-        "weight log {path} was moved, removed or replaced while this run writes it; put it back, or begin another run"
+        "weight log {path} was moved, removed, replaced or cut short while this run writes it; put it back, or begin another run"
     )]
     Moved {
         /// The file.

@@ -105,12 +105,110 @@ fn entries_lost_anywhere_are_missed() {
     // At the end only who knows where the run was can tell.
     fs::write(&path, lines[..6].concat()).unwrap();
     let writer = WeightLogWriter::resume(&path, &header(), 6).unwrap();
-    writer.expect_last(6, 9).unwrap();
-    let error = writer.expect_last(6, 11).unwrap_err().to_string();
+    writer
+        .expect_last(6, 9, Some(&weights(9, 0.5).digest()))
+        .unwrap();
+    let error = writer.expect_last(6, 11, None).unwrap_err().to_string();
     assert!(
         error.contains("after version 9 is missing, the run was at 11"),
         "{error}"
     );
+}
+
+#[test]
+fn the_log_of_another_run_is_told_by_its_last_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    six_entries(&path);
+    let writer = WeightLogWriter::resume(&path, &header(), 6).unwrap();
+    let error = writer.expect_last(6, 11, Some(&weights(11, 0.25).digest()));
+    let error = error.unwrap_err();
+    assert!(matches!(error, WeightLogError::OtherRun { .. }), "{error}");
+}
+
+#[test]
+fn any_changed_byte_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let lines = six_entries(&path);
+    let whole = lines.concat();
+    let want = entries(&path);
+    let read = |text: &str| -> Result<Vec<Entry>, WeightLogError> {
+        fs::write(&path, text).unwrap();
+        let mut reader = WeightLogReader::open(&path)?;
+        reader.expect(&header())?;
+        let mut all = Vec::new();
+        while let Some(entry) = reader.next_entry()? {
+            all.push(entry);
+        }
+        reader.expect_known(100)?;
+        Ok(all)
+    };
+    assert_eq!(read(&whole).unwrap(), want);
+    for at in 0..whole.len() {
+        for digit in ["0", "7"] {
+            let mut changed = whole.clone();
+            changed.replace_range(at..=at, digit);
+            // The same number in other words, such as 0.50, is the same entry.
+            if changed != whole
+                && let Ok(found) = read(&changed)
+            {
+                assert_eq!(found, want, "byte {at} as {digit}");
+            }
+        }
+    }
+    // What else the header says, taken out of it.
+    let mut other = header();
+    other.stream.insert("batch size".into(), "8".into());
+    let mut writer = WeightLogWriter::create(&path, &other).unwrap();
+    writer.record(0, &weights(1, 0.5)).unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    let text = fs::read_to_string(&path).unwrap();
+    let error = read(&text.replace(",\"stream\":{\"batch size\":\"8\"}", "")).unwrap_err();
+    assert!(
+        error.to_string().contains("line 2: its sum does not fit"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_log_made_by_hand_needs_no_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let lines = six_entries(&path);
+    let bare: Vec<String> = lines
+        .iter()
+        .map(|line| match line.find(",\"sum\"") {
+            Some(at) => line[..at].to_owned() + "}\n",
+            None => line.clone(),
+        })
+        .collect();
+    fs::write(&path, bare.concat()).unwrap();
+    assert_eq!(entries(&path).len(), 6);
+    // Some with, some without are damage.
+    let mixed = [&lines[..4], &bare[4..]].concat();
+    fs::write(&path, mixed.concat()).unwrap();
+    let mut reader = WeightLogReader::open(&path).unwrap();
+    let error = std::iter::repeat_with(|| reader.next_entry()).find_map(Result::err);
+    assert!(error.unwrap().to_string().contains("its sum does not fit"));
+}
+
+#[test]
+fn a_log_cut_by_another_while_it_is_written_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut writer = WeightLogWriter::create(&path, &header()).unwrap();
+    writer.record(0, &weights(1, 0.5)).unwrap();
+    writer.flush().unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(30)
+        .unwrap();
+    let error = writer.record(1, &weights(2, 0.5)).unwrap_err();
+    assert!(matches!(error, WeightLogError::Moved { .. }), "{error}");
 }
 
 #[test]
