@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod export;
+mod guard;
 pub mod input;
 pub mod inspect;
 pub mod lexical;

@@ -13,11 +13,12 @@ use hds::permutation::Permutation;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::guard::guarded_table;
 pub use crate::selection::Selection;
 use crate::selection::{Chosen, shard_of};
 use crate::tokenize::{TokenizeError, Tokenizer};
 use crate::verify::file::open_sized;
-use crate::verify::tables::{Row, TableRows, guarded};
+use crate::verify::tables::{Row, TableRows};
 
 /// A document that was drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -137,7 +138,7 @@ fn document(
     };
     // Of a large table little is read: its checksum would take far longer than the document.
     open_sized(&path, &shard.table_file)?;
-    let row = guarded(&path, || -> Result<Row, IndexError> {
+    let row = guarded_table(&path, || -> Result<Row, IndexError> {
         let mut rows = TableRows::open_at(&path, shard.documents, number - shard.first_document)?;
         rows.next()
             .unwrap_or_else(|| Err(wrong(format!("has no row for document {number}"))))

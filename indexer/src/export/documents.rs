@@ -19,8 +19,9 @@ use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 
 use super::{ExportError, Selection, must_be_absent};
+use crate::guard::guarded_table;
 use crate::verify::file::check_file;
-use crate::verify::tables::{TableBatches, guarded};
+use crate::verify::tables::TableBatches;
 
 /// The column that gets names instead of numbers.
 const SOURCE: &str = "source";
@@ -69,7 +70,7 @@ pub fn export_documents(
                     }
                     Ok(())
                 };
-                match guarded(&path, &mut copy) {
+                match guarded_table(&path, &mut copy) {
                     Ok(()) => {}
                     Err(CopyError::Write(error)) => return Err(error),
                     Err(CopyError::Index(error)) => {

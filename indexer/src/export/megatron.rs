@@ -16,9 +16,10 @@ use serde::Serialize;
 
 use super::{ExportError, Selection};
 use crate::build::Staging;
+use crate::guard::guarded_table;
 use crate::selection::Chosen;
 use crate::verify::file::{check_file, compare_checksum, io_error, open_sized};
-use crate::verify::tables::{RuntimeRows, guarded};
+use crate::verify::tables::RuntimeRows;
 
 /// One dataset that was written.
 #[derive(Clone, Debug, Serialize)]
@@ -193,7 +194,7 @@ impl Exporter<'_> {
                 path: path.clone(),
                 reason,
             };
-            guarded(&path, || -> Result<(), ExportError> {
+            guarded_table(&path, || -> Result<(), ExportError> {
                 let end = shard.first_token + shard.tokens;
                 let mut start = shard.first_token;
                 let mut rows = RuntimeRows::open(&path, shard.documents)?;

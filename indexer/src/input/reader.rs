@@ -22,6 +22,7 @@ use super::plan::{DomainFrom, Plan, Source, SourceKind, stamp};
 use super::rows::RowSource;
 use super::table::Table;
 use super::text::TextFiles;
+use crate::guard::guarded;
 use crate::record::{Fault, FieldPath, Found, JsonFault, read_object};
 
 /// Which fields of a record are wanted.
@@ -227,11 +228,13 @@ impl<'p> Reader<'p> {
             Some(DomainOfRecords::Named(_) | DomainOfRecords::Fallback(_)) => None,
         };
         let (path, text, count) = (&source.path, &fields.text, &self.count);
-        let table: Box<dyn RowSource> = if source.kind == SourceKind::Arrow {
-            Box::new(ArrowFile::open(path, text, wanted, start, count)?)
-        } else {
-            Box::new(Table::open(path, text, wanted, start, count)?)
-        };
+        let table = read_table(|| -> Result<Box<dyn RowSource>, Fault> {
+            Ok(if source.kind == SourceKind::Arrow {
+                Box::new(ArrowFile::open(path, text, wanted, start, count)?)
+            } else {
+                Box::new(Table::open(path, text, wanted, start, count)?)
+            })
+        })?;
         let domain = fixed.unwrap_or_else(|| {
             if table.has_domain() {
                 DomainOfRecords::Field
@@ -265,6 +268,14 @@ fn was_changed(source: &Source) -> bool {
         SourceKind::Lines(_) | SourceKind::Table | SourceKind::Arrow
     );
     kinds && std::fs::metadata(&source.path).map_or(true, |now| stamp(&now) != source.stamp)
+}
+
+/// The readers of tables are others' code, and a file may be made to trip them.
+fn read_table<T>(read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    guarded(read).unwrap_or_else(|| {
+        let why = "the table is malformed so badly that its reader gave up".into();
+        Err(Fault::Table { why })
+    })
 }
 
 /// Whether the first good record of a block has the domain's field.
@@ -351,15 +362,16 @@ impl Records {
             }
             Self::Rows(table) => {
                 let place = Place::Row(table.next_row());
-                let next = table.next_block();
-                *record = match &next {
-                    Ok(_) => table.next_row(),
-                    Err(_) => NOTHING_LEFT,
-                };
-                match next {
-                    Ok(None) => Payload::End,
-                    Ok(Some(rows)) => Payload::Rows(rows),
-                    Err(fault) => fault_at(place, fault, String::new()),
+                match read_table(|| table.next_block()) {
+                    Ok(rows) => {
+                        *record = table.next_row();
+                        rows.map_or(Payload::End, Payload::Rows)
+                    }
+                    Err(fault) => {
+                        *record = NOTHING_LEFT;
+                        *self = Self::Nothing;
+                        fault_at(place, fault, String::new())
+                    }
                 }
             }
             Self::Tokens(file) => {

@@ -17,7 +17,7 @@ pub(super) trait RowSource: Send {
     /// Rows behind the reader.
     fn next_row(&self) -> u64;
 
-    /// The next rows, or `None` at the end. After an error the file is at its end.
+    /// The next rows, or `None` at the end. After an error nothing more is asked of it.
     fn next_block(&mut self) -> Result<Option<RowBlock>, Fault>;
 }
 
@@ -127,9 +127,14 @@ impl RowBlock {
             })
         };
         let (text, domain) = (column(text)?, domain.map(column).transpose()?);
-        // What the batch shares with others is not counted: a slice of a large one weighs little.
-        let text_bytes = |row| text.get(row).map_or(0, <[u8]>::len);
-        let weight = (0..batch.num_rows()).map(text_bytes).sum::<usize>() + 64 * batch.num_rows();
+        // What the batch shares with others is not counted: a slice of a large one weighs little. Every value is looked at here: one that
+        // cannot be taken out of a damaged batch is met while the file is read, not by the thread that works on the block.
+        let bytes_of = |column: &Column, row| column.get(row).map_or(0, <[u8]>::len);
+        let of_row = |row| {
+            let domain = domain.as_ref().map_or(0, |column| bytes_of(column, row));
+            64 + bytes_of(&text, row) + domain
+        };
+        let weight = (0..batch.num_rows()).map(of_row).sum();
         Ok(Self {
             first_row,
             rows: batch.num_rows(),

@@ -32,7 +32,6 @@ pub(super) struct Table {
     bytes: u64,
     counted: u64,
     count: Arc<AtomicU64>,
-    failed: bool,
 }
 
 impl Table {
@@ -85,7 +84,6 @@ impl Table {
             bytes,
             counted: 0,
             count: count.clone(),
-            failed: false,
         })
     }
 }
@@ -100,21 +98,14 @@ impl RowSource for Table {
     }
 
     fn next_block(&mut self) -> Result<Option<RowBlock>, Fault> {
-        if self.failed {
-            return Ok(None);
-        }
         let batch = match self.batches.next() {
             None if self.next_row < self.rows => {
-                self.failed = true;
                 let why = format!("ends at row {}, {} are announced", self.next_row, self.rows);
                 return Err(Fault::Table { why });
             }
             None => return Ok(None),
             Some(Ok(batch)) => batch,
-            Some(Err(error)) => {
-                self.failed = true;
-                return Err(damaged(error));
-            }
+            Some(Err(error)) => return Err(damaged(error)),
         };
         let first_row = self.next_row;
         self.next_row += batch.num_rows() as u64;

@@ -18,9 +18,10 @@ use serde::Serialize;
 pub use crate::selection::Selection;
 pub use sketch::Sketch;
 
+use crate::guard::guarded_table;
 use crate::inspect::grouped;
 use crate::verify::file::check_file;
-use crate::verify::tables::{TableBatches, guarded};
+use crate::verify::tables::TableBatches;
 
 /// Quantiles of one number of the documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -150,7 +151,7 @@ pub fn stats(index: &Path, selection: &Selection) -> Result<IndexStats, IndexErr
         one.clear();
         for shard in of_domain.iter().flat_map(|c| &c.entry.shards) {
             let path = index.join(&shard.table_file.path);
-            guarded(&path, || -> Result<(), IndexError> {
+            guarded_table(&path, || -> Result<(), IndexError> {
                 check_file(&path, &shard.table_file, |_| ())?;
                 for batch in TableBatches::open(&path, shard.documents, 0)? {
                     let batch = batch?;

@@ -7,9 +7,8 @@
 //! of many ids) and 32 MiB of long ones with their ids; a full cache is emptied. It does not grow with the corpus. The
 //! engine's caches of whole inputs stay off.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::document::Document;
+use crate::guard::guarded;
 
 /// A loaded fast engine.
 pub(super) struct Fast(Box<fastokens::Tokenizer>);
@@ -18,12 +17,10 @@ impl Fast {
     /// Builds the engine, or says why it cannot do this tokenizer.
     pub(super) fn build(document: &Document) -> Result<Self, String> {
         stay_on_one_thread();
-        match catch_unwind(AssertUnwindSafe(|| {
-            fastokens::Tokenizer::from_json(document.json.clone())
-        })) {
-            Ok(Ok(tokenizer)) => Ok(Self(Box::new(tokenizer))),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the file makes the engine panic".to_owned()),
+        match guarded(|| fastokens::Tokenizer::from_json(document.json.clone())) {
+            Some(Ok(tokenizer)) => Ok(Self(Box::new(tokenizer))),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("the file makes the engine panic".to_owned()),
         }
     }
 

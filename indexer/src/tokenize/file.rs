@@ -6,6 +6,7 @@ use super::{
     EndOfDocument, TokenizeError, Tokenizer, check, document::Document, fast::Fast,
     reference::Reference,
 };
+use crate::guard::guarded;
 
 /// Tokens that close a document in published tokenizers, the first found counts.
 const END_OF_DOCUMENT_NAMES: &[&str] = &[
@@ -49,8 +50,11 @@ pub(super) fn load(
         .largest_id()
         .ok_or_else(|| document.unusable("the vocabulary is empty"))?;
     let end_of_document = find_end_of_document(&document, &reference, end_of_document)?;
-    let fast = Fast::build(&document)
-        .and_then(|fast| check::agree(&fast, &reference, &document).map(|()| fast));
+    let fast = Fast::build(&document).and_then(|fast| {
+        guarded(|| check::agree(&fast, &reference, &document))
+            .unwrap_or_else(|| Err("a text makes an engine panic".into()))
+            .map(|()| fast)
+    });
     let (engine, note) = match fast {
         Ok(fast) => (Engine::Fast(fast), None),
         Err(why) => (
@@ -100,10 +104,11 @@ fn find_end_of_document(
 
 impl Tokenizer for FileTokenizer {
     fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizeError> {
-        match &self.engine {
+        guarded(|| match &self.engine {
             Engine::Fast(fast) => fast.encode_into(text, ids),
             Engine::Reference(reference) => reference.encode_into(text, ids),
-        }
+        })
+        .unwrap_or_else(|| Err("the text makes the engine panic".into()))
         .map_err(|why| TokenizeError::Encode {
             name: self.name.clone(),
             why,
@@ -118,10 +123,11 @@ impl Tokenizer for FileTokenizer {
                 vocabulary: self.vocabulary,
             });
         }
-        match &self.engine {
+        guarded(|| match &self.engine {
             Engine::Fast(fast) => fast.decode(ids),
             Engine::Reference(reference) => reference.decode(ids),
-        }
+        })
+        .unwrap_or_else(|| Err("the ids make the engine panic".into()))
         .map_err(|why| TokenizeError::Decode {
             name: self.name.clone(),
             why,

@@ -3,9 +3,8 @@
 //! In: a checked [`Document`]. Out: ids as Hugging Face gives them, by definition. Slow (a few MB of text a second
 //! for byte-level BPE); it is the measure of the fast engine, and the fallback for what that one cannot do.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::document::Document;
+use crate::guard::guarded;
 
 /// A loaded reference engine.
 pub(super) struct Reference(Box<tokenizers::Tokenizer>);
@@ -15,10 +14,10 @@ impl Reference {
     pub(super) fn build(document: &Document) -> Result<Self, String> {
         let json = document.json.to_string();
         // The crate meets some malformed files with a panic.
-        match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
-            Ok(Ok(tokenizer)) => Ok(Self(Box::new(tokenizer))),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the file makes the engine panic".to_owned()),
+        match guarded(|| tokenizers::Tokenizer::from_bytes(json)) {
+            Some(Ok(tokenizer)) => Ok(Self(Box::new(tokenizer))),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("the file makes the engine panic".to_owned()),
         }
     }
 
