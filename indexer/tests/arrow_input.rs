@@ -254,21 +254,10 @@ fn files_cut_anywhere_are_errors_and_damage_is_never_a_panic() {
         file(&[batch(columns())], None),
         stream(&[batch(columns())], Some(CompressionType::LZ4_FRAME)),
     ] {
-        let is_file = good.starts_with(b"ARROW1");
         for cut in (0..good.len()).step_by(good.len() / 40) {
             scratch.write("web.arrow", &good[..cut]);
-            let outcome = run(&scratch.options(&["web.arrow"]));
-            // Behind the end of the stream that it holds, a file has only a table of what was read.
-            let error = match outcome {
-                Ok(_) => {
-                    assert!(
-                        is_file && cut > good.len() * 9 / 10,
-                        "cut at {cut} of {}",
-                        good.len()
-                    );
-                    std::fs::remove_dir_all(scratch.path("index")).unwrap();
-                    continue;
-                }
+            let error = match run(&scratch.options(&["web.arrow"])) {
+                Ok(_) => panic!("cut at {cut} of {}", good.len()),
                 Err(error) => error.to_string(),
             };
             assert!(error.contains("web.arrow"), "{error}");
@@ -320,20 +309,105 @@ fn lengths_are_not_believed() {
 }
 
 #[test]
-fn what_follows_the_end_of_a_stream_is_not_passed_over() {
+fn what_follows_the_end_of_a_file_or_stream_is_not_passed_over() {
     let batches = [batch(vec![("text", strings(&["a", "b"]))])];
+    let (file, stream) = (file(&batches, None), stream(&batches, None));
+    for (first, more, what) in [
+        (&stream, &stream[..], "stream"),
+        (&stream, &file, "stream"),
+        (&file, &file, "file"),
+        (&file, &stream, "file"),
+        (&file, b"\n", "file"),
+        (&file, b"ARROW1", "file"),
+    ] {
+        let scratch = Scratch::new();
+        scratch.write("web.arrow", [first, more].concat());
+        let mut options = scratch.options(&["web.arrow"]);
+        let error = run(&options).unwrap_err().to_string();
+        let want = format!("{} bytes follow the end of the {what}", more.len());
+        assert!(error.contains(&want), "{error}");
+        options.on_error = OnError::Skip;
+        let summary = run(&options).unwrap();
+        assert_eq!(summary.documents, 2);
+        assert_eq!(summary.skipped[0].reason, "rest of a damaged table");
+    }
+}
+
+#[test]
+fn a_footer_must_list_what_the_file_holds() {
+    let batches = [
+        batch(vec![("text", strings(&["a", "b"]))]),
+        batch(vec![("text", strings(&["c", "d"]))]),
+    ];
+    let good = file(&batches, None);
     let scratch = Scratch::new();
-    scratch.write(
-        "web.arrows.ipc",
-        [stream(&batches, None), stream(&batches, None)].concat(),
+    let error_of = |content: &[u8]| {
+        scratch.write("web.arrow", content);
+        run(&scratch.options(&["web.arrow"]))
+            .unwrap_err()
+            .to_string()
+    };
+    for cut in 1..20 {
+        let error = error_of(&good[..good.len() - cut]);
+        assert!(error.contains("web.arrow, row 4"), "{error}");
+        assert!(error.contains("footer is cut off"), "{error}");
+    }
+    // The mark of the end where the second batch begins: what is behind it is neither a batch nor a footer.
+    let [first, second] = [0, 1].map(|nth| {
+        let starts = good.windows(4).enumerate();
+        let marks = starts.filter(|(at, w)| at % 8 == 0 && *w == [0xff; 4]);
+        marks.map(|(at, _)| at).nth(nth + 1).unwrap()
+    });
+    let mut ended = good.clone();
+    ended[second + 4..second + 8].fill(0);
+    let error = error_of(&ended);
+    assert!(error.contains("web.arrow, row 2"), "{error}");
+    // Without the first batch.
+    let error = error_of(&[&good[..first], &good[second..]].concat());
+    assert!(error.contains("its footer lists 2 batches"), "{error}");
+}
+
+#[test]
+fn a_batch_that_says_it_is_empty_and_is_not_is_a_fault() {
+    let batches = [
+        batch(vec![("text", strings(&["a"; 300]))]),
+        batch(vec![("text", strings(&["b"; 300]))]),
+    ];
+    let rows = 300i64.to_le_bytes();
+    for good in [file(&batches, None), stream(&batches, None)] {
+        // The first place is the length of the first batch, or that of its column.
+        let mut bad = good.clone();
+        let at = bad.windows(8).position(|w| w == rows).unwrap();
+        bad[at..at + 8].fill(0);
+        let scratch = Scratch::new();
+        scratch.write("web.arrow", bad);
+        let error = run(&scratch.options(&["web.arrow"]))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("web.arrow, row 0"), "{error}");
+        assert!(error.contains("rows, its first column"), "{error}");
+    }
+}
+
+#[test]
+fn a_stream_without_the_mark_of_its_end_is_taken_and_told() {
+    let scratch = Scratch::new();
+    let good = stream(&[batch(vec![("text", strings(&["a", "b"]))])], None);
+    scratch.write("web.arrow", &good[..good.len() - 8]);
+    let arguments = ["build", "web.arrow", "-o", "index"];
+    let output = corpora::program::hds_index(&scratch.path(""), &arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("web.arrow: the Arrow stream has no end-of-stream mark"),
+        "{said}"
     );
-    let mut options = scratch.options(&["web.arrows.ipc"]);
-    let error = run(&options).unwrap_err().to_string();
-    assert!(error.contains("follow the end of the stream"), "{error}");
-    options.on_error = OnError::Skip;
-    let summary = run(&options).unwrap();
-    assert_eq!(summary.documents, 2);
-    assert_eq!(summary.skipped[0].reason, "rest of a damaged table");
+    assert_eq!(said.matches("end-of-stream").count(), 1);
+    scratch.write("whole.arrow", &good);
+    let arguments = ["build", "whole.arrow", "-o", "whole"];
+    let output = corpora::program::hds_index(&scratch.path(""), &arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !said.contains("note:"), "{said}");
 }
 
 #[test]

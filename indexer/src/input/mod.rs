@@ -5,6 +5,7 @@
 //! wrong is located by file and line, row or byte. Knows nothing of tokens; see [`crate::build`].
 
 mod arrow_file;
+mod arrow_messages;
 mod block;
 mod decode;
 mod error;
