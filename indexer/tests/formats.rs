@@ -118,6 +118,11 @@ fn all_packings_give_the_documents_in_their_order() {
         ("e.jsonl.zst", zstd_frames(lines.as_bytes())),
         ("f.jsonl.zst", long_window),
         ("g.jsonl.gz", gzip_members(lines.as_bytes())),
+        // Names that say another thing than the first bytes.
+        ("i.jsonl.gz", zstd_frames(lines.as_bytes())),
+        ("j.jsonl.zst", gzip_members(lines.as_bytes())),
+        ("k.jsonl.zst", lines.clone().into_bytes()),
+        ("l.jsonl.gz", format!("\u{feff}{windows}").into_bytes()),
         ("h.parquet", parquet(&documents)),
     ];
     for (name, content) in cases {

@@ -435,3 +435,23 @@ fn a_packed_file_under_a_plain_name_is_unpacked() {
     scratch.write("x.jsonl", packed);
     assert_eq!(run(&scratch.options(&["x.jsonl"])).unwrap().documents, 1);
 }
+
+#[test]
+fn an_archive_packed_with_a_dictionary_is_told_as_that() {
+    let samples: Vec<Vec<u8>> = (0..2000)
+        .map(|i| line(&format!("text {i} of many"), "web").into_bytes())
+        .collect();
+    let dictionary = zstd::dict::from_samples(&samples, 4096).unwrap();
+    let mut packed = zstd::bulk::Compressor::with_dictionary(3, &dictionary).unwrap();
+    let scratch = Scratch::new();
+    scratch.write("x.jsonl.zst", packed.compress(&samples[0]).unwrap());
+    let mut options = scratch.options(&["x.jsonl.zst"]);
+    let error = run(&options).unwrap_err().to_string();
+    assert!(error.contains("x.jsonl.zst"), "{error}");
+    assert!(error.contains("zstd -d -D DICTIONARY"), "{error}");
+    scratch.write("y.jsonl", line("good", "web"));
+    options = scratch.options(&["x.jsonl.zst", "y.jsonl"]);
+    options.on_error = OnError::Skip;
+    let summary = run(&options).unwrap();
+    assert_eq!(summary.skipped[0].reason, "packed with a dictionary");
+}

@@ -49,22 +49,20 @@ pub fn open(path: &Path, compression: Compression, count: &Arc<AtomicU64>) -> io
     if file.metadata()?.len() == 0 {
         return Ok(Box::new(io::empty()));
     }
-    let file = Counted::new(file, count.clone());
-    if compression != Compression::None {
-        return unpack(file, compression);
-    }
-    // Whatever the file's name says.
-    unpack_by_head(file)
+    unpack_by_head(Counted::new(file, count.clone()), compression)
 }
 
-/// Unpacks a stream whose first bytes tell how it is packed: no text begins like these.
-fn unpack_by_head(mut raw: impl Read + Send + 'static) -> io::Result<Bytes> {
+/// Unpacks a stream whose first bytes tell how it is packed, whatever its name says: no text begins like these. What begins neither like
+/// an archive nor like text is left to the decoder that the name calls for, which says what is wrong with it.
+fn unpack_by_head(mut raw: impl Read + Send + 'static, by_name: Compression) -> io::Result<Bytes> {
     let mut head = Vec::new();
     raw.by_ref().take(4).read_to_end(&mut head)?;
     let compression = match head[..] {
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
         [0x1f, 0x8b, ..] => Compression::Gzip,
-        _ => Compression::None,
+        // JSON, perhaps behind a byte order mark.
+        [b'{' | b' ' | b'\t' | b'\r' | b'\n', ..] | [0xef, 0xbb, 0xbf, ..] => Compression::None,
+        _ => by_name,
     };
     unpack(io::Cursor::new(head).chain(raw), compression)
 }
@@ -94,7 +92,7 @@ pub fn unpack(raw: impl Read + Send + 'static, compression: Compression) -> io::
 /// # Errors
 /// If it cannot be read.
 pub fn standard_input(count: &Arc<AtomicU64>) -> io::Result<Bytes> {
-    unpack_by_head(Counted::new(io::stdin(), count.clone()))
+    unpack_by_head(Counted::new(io::stdin(), count.clone()), Compression::None)
 }
 
 /// Tells a refusal of the system from a damaged archive.
@@ -102,8 +100,10 @@ pub fn fault_of(error: &io::Error) -> Fault {
     let why = error.to_string();
     if error.raw_os_error().is_some() {
         Fault::Read { why }
+    } else if why.contains("Dictionary mismatch") {
+        // In the words of libzstd, as below also of flate2.
+        Fault::ArchiveDictionary
     } else if why.contains("checksum") {
-        // In the words of libzstd and flate2.
         Fault::ArchiveChecksum { why }
     } else {
         Fault::Archive { why }

@@ -77,6 +77,11 @@ pub enum Fault {
         /// What the decoder says.
         why: String,
     },
+    /// The stream was packed with a dictionary, which is not in it.
+    #[error(
+        "was packed with a zstd dictionary, which is not in the file; unpack it first: `zstd -d -D DICTIONARY`"
+    )]
+    ArchiveDictionary,
     /// A record has the domain's field, though its source was taken for one without.
     #[error(
         "field {field:?} is there, which the first record of the file has not; `--domain-from field` or `--domain-from file` says \
@@ -155,6 +160,7 @@ impl Fault {
             Self::ArchiveChecksum { .. } => {
                 "rest of a damaged archive, what was read of it may be damaged too"
             }
+            Self::ArchiveDictionary => "packed with a dictionary",
             Self::LateDomain { .. } => "domain field that the first record lacks",
             Self::Table { .. } | Self::Megatron { .. } => "rest of a damaged table",
             Self::Read { .. } => "unreadable",
