@@ -185,7 +185,9 @@ pub enum PlanError {
         path: PathBuf,
     },
     /// The same file through two inputs.
-    #[error("{path} is given twice; weights, not copies, make a domain count more")]
+    #[error(
+        "{path} is given twice, under this name or another; weights, not copies, make a domain count more"
+    )]
     Twice {
         /// The file.
         path: PathBuf,
@@ -220,6 +222,7 @@ impl Plan {
             options,
             split: Split::ByHash,
             seen: HashSet::new(),
+            seen_files: HashSet::new(),
             plan: Self::default(),
         };
         for input in inputs {
@@ -249,6 +252,8 @@ struct Planner<'o> {
     options: &'o PlanOptions,
     split: Split,
     seen: HashSet<PathBuf>,
+    /// Device and number of each file, which all its hard links share.
+    seen_files: HashSet<(u64, u64)>,
     plan: Plan,
 }
 
@@ -273,6 +278,7 @@ impl Planner<'_> {
         if !metadata.is_file() {
             return Err(PlanError::NoFile { path: input.into() });
         }
+        self.note_file(&metadata, input)?;
         let name = name_of(&identity);
         let Some((format, stem)) = format_of(&name, &self.options.text_extensions) else {
             return self.unknown_file(input, &name);
@@ -378,6 +384,7 @@ impl Planner<'_> {
             source,
         })?;
         self.note(&identity, &entry.path)?;
+        self.note_file(&entry.metadata, &entry.path)?;
         let name = format!("{folder_name}/{}", entry.relative);
         let mut source = self.source(&entry.path, &name, kind_of(format));
         (source.bytes, source.stamp) = (entry.metadata.len(), stamp(&entry.metadata));
@@ -412,6 +419,21 @@ impl Planner<'_> {
             split: self.split,
             left_out: Vec::new(),
         }
+    }
+
+    /// Refuses a second hard link to a file.
+    fn note_file(&mut self, metadata: &Metadata, path: &Path) -> Result<(), PlanError> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let is_new = self.seen_files.insert((metadata.dev(), metadata.ino()));
+            if !is_new && metadata.nlink() > 1 {
+                return Err(PlanError::Twice { path: path.into() });
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = (metadata, path);
+        Ok(())
     }
 
     fn note(&mut self, identity: &Path, path: &Path) -> Result<(), PlanError> {

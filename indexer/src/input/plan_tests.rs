@@ -173,3 +173,20 @@ fn a_changed_file_has_another_stamp() {
     let after = corpus.plan(&["corpus"]).unwrap();
     assert_ne!(before.sources[0].stamp, after.sources[0].stamp);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_second_hard_link_to_a_file_is_refused() {
+    let corpus = Corpus::new(&["a.jsonl", "b/x.jsonl"]);
+    fs::hard_link(corpus.path("corpus/a.jsonl"), corpus.path("corpus/c.jsonl")).unwrap();
+    for inputs in [
+        &["corpus/a.jsonl", "corpus/c.jsonl"][..],
+        &["corpus/b", "corpus/c.jsonl", "corpus/a.jsonl"],
+        &["corpus"],
+    ] {
+        let error = corpus.plan(inputs).unwrap_err().to_string();
+        assert!(error.contains("is given twice"), "{error}");
+    }
+    // One of them alone is a file like any other.
+    assert_eq!(corpus.plan(&["corpus/a.jsonl"]).unwrap().sources.len(), 1);
+}
