@@ -162,7 +162,8 @@ fn folders_below(folder: PathBuf, found: &mut Vec<PathBuf>) -> Result<(), NameEr
     Ok(())
 }
 
-/// The paths in a list, one a line, taken literally; `-` is a list on the standard input. Empty lines are passed over.
+/// The paths in a list, one a line or, as `find -print0` writes them, each closed by a NUL; taken literally. `-` is a list on the standard
+/// input. Blank lines and a byte order mark are passed over.
 ///
 /// # Errors
 /// If the list cannot be read or names nothing.
@@ -188,9 +189,16 @@ pub fn read_list(list: &Path) -> Result<Vec<PathBuf>, NameError> {
         content
     };
     let mut paths = Vec::new();
-    for (number, line) in content.split(|b| *b == b'\n').enumerate() {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !line.is_empty() {
+    let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&content);
+    // No path holds a NUL, but some hold newlines.
+    let by_nul = content.contains(&0);
+    let end = if by_nul { 0 } else { b'\n' };
+    for (number, line) in content.split(|b| *b == end).enumerate() {
+        let line = match line.strip_suffix(b"\r") {
+            Some(line) if !by_nul => line,
+            _ => line,
+        };
+        if !line.trim_ascii().is_empty() {
             let path = path_of(line).ok_or_else(|| NameError::Line {
                 path: list.into(),
                 line: number + 1,
@@ -299,6 +307,15 @@ mod tests {
         fs::write(&list, "a b.jsonl\r\n\n*.jsonl\nlast").unwrap();
         let paths: Vec<PathBuf> = ["a b.jsonl", "*.jsonl", "last"].map(PathBuf::from).into();
         assert_eq!(read_list(&list).unwrap(), paths);
+        fs::write(&list, "\u{feff}a b.jsonl\n \t\n*.jsonl\nlast\n").unwrap();
+        assert_eq!(read_list(&list).unwrap(), paths);
+        fs::write(&list, "a b.jsonl\0*.jsonl\0last\0").unwrap();
+        assert_eq!(read_list(&list).unwrap(), paths);
+        fs::write(&list, "a\nb\r\0c").unwrap();
+        assert_eq!(
+            read_list(&list).unwrap(),
+            [PathBuf::from("a\nb\r"), "c".into()]
+        );
         fs::write(&list, "\n\n").unwrap();
         let error = read_list(&list).unwrap_err().to_string();
         assert!(error.contains("names no file"), "{error}");
