@@ -176,6 +176,12 @@ fn parts_that_are_not_all_of_one_build_are_refused() {
     let twice = refusal(&[parts.clone(), vec![copy]].concat(), &scratch);
     assert!(twice.contains("are both part 1 of 3"), "{twice}");
 
+    let inside = parts[0].join("joined");
+    let error = merge(&parts, &inside, 2, &Silent, &AtomicBool::new(false)).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("would lie in the input folder"), "{said}");
+    assert!(!inside.exists() && !parts[0].join("joined.building").exists());
+
     let other_count = build_parts(&scratch, &options, 2);
     let mixed = refusal(
         &[parts[0].clone(), parts[1].clone(), other_count[1].clone()],

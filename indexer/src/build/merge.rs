@@ -24,7 +24,7 @@ use super::part::{PartManifest, PartShard, RECORDS_FOLDER};
 use super::part_sources::{SourceDocuments, check_sums};
 use super::progress::{Advance, Progress};
 use super::shards::Shards;
-use super::staging::Staging;
+use super::staging::{Staging, check_outside};
 use super::work::Run;
 use super::{Finish, publish, total};
 use crate::input::RecordKind;
@@ -136,6 +136,7 @@ pub fn merge(
         let want = "at least 1 is wanted";
         return Err(BuildError::Option { option, got, want }.into());
     }
+    check_outside(target, parts.iter())?;
     let parts = in_order(parts)?;
     let staging = Staging::enter_anew(target)?;
     let outcome = join(&parts, &staging, threads, progress, interrupted);
