@@ -265,3 +265,16 @@ fn two_columns_of_one_name_are_refused() {
         .to_string();
     assert!(error.contains("\"text\" occurs twice"), "{error}");
 }
+
+#[test]
+fn an_encrypted_file_is_told_as_that() {
+    let scratch = Scratch::new();
+    // Only the marks of one whose footer is encrypted.
+    let content = [&b"PARE"[..], &[7; 40], &40u32.to_le_bytes(), b"PARE"].concat();
+    scratch.write("x.parquet", content);
+    let error = run(&scratch.options(&["x.parquet"]))
+        .unwrap_err()
+        .to_string();
+    let want = "x.parquet: encrypted Parquet is not supported";
+    assert!(error.contains(want), "{error}");
+}

@@ -119,9 +119,12 @@ impl RowSource for Table {
 }
 
 fn damaged(error: impl std::fmt::Display) -> Fault {
-    Fault::Table {
-        why: error.to_string(),
+    let mut why = error.to_string();
+    // In the words of the library, which is built without it.
+    if why.contains("encrypt") {
+        why = format!("encrypted Parquet is not supported, decrypt it first ({why})");
     }
+    Fault::Table { why }
 }
 
 /// The column of a field: its dotted path, or a flat column whose own name has the dots.
