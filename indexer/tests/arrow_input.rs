@@ -404,10 +404,15 @@ fn a_stream_without_the_mark_of_its_end_is_taken_and_told() {
     );
     assert_eq!(said.matches("end-of-stream").count(), 1);
     scratch.write("whole.arrow", &good);
-    let arguments = ["build", "whole.arrow", "-o", "whole"];
+    let arguments = ["build", "whole.arrow", "-o", "whole", "--threads", "1"];
     let output = corpora::program::hds_index(&scratch.path(""), &arguments);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && !said.contains("note:"), "{said}");
+    let want = "indexed 2 documents, 4 tokens in ";
+    assert!(
+        said.contains(want) && said.contains(", 1 thread,"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -326,4 +326,12 @@ fn patterns_and_lists_name_inputs() {
         assert!(code == 1 && said.contains(want), "{said}");
         assert!(!folder.join("x").exists());
     }
+    for extension in ["", "."] {
+        let arguments = ["build", "in", "-o", "x", "--text-extension", extension];
+        let (code, said) = refused(&folder, &arguments);
+        assert!(
+            code == 2 && said.contains("an extension is empty"),
+            "{said}"
+        );
+    }
 }

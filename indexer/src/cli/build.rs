@@ -94,7 +94,7 @@ pub(crate) struct Arguments {
     duplicates: DuplicatesOption,
 
     /// Also take files with this extension as text, a document each ('*' for all files)
-    #[arg(long, value_name = "EXT")]
+    #[arg(long, value_name = "EXT", value_parser = text_extension)]
     text_extension: Vec<String>,
 
     /// Tokens of a shard, at most, unless a document is longer
@@ -214,6 +214,14 @@ impl From<OnErrorOption> for OnError {
     }
 }
 
+/// An extension of text files, with or without its dot.
+pub(super) fn text_extension(given: &str) -> Result<String, &'static str> {
+    if given.trim_start_matches('.').is_empty() {
+        return Err("an extension is empty; name one such as .rtf, or '*' for all files");
+    }
+    Ok(given.to_owned())
+}
+
 /// Loads the tokenizer of a file, or the one of bytes; says on stderr where it is not the fastest.
 pub(super) fn load_tokenizer(
     file: Option<&Path>,
@@ -270,22 +278,28 @@ enum Done {
     Part(PartSummary),
 }
 
+/// So many of a thing.
+fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number))
+}
+
 fn show_part(arguments: &Arguments, summary: &PartSummary) -> anyhow::Result<()> {
     if arguments.json {
         return super::print(&(serde_json::to_string_pretty(summary)? + "\n"))
             .with_context(|| whole_but_not_shown(&summary.path));
     }
     hds::note!(
-        "part {} of {}: indexed {} documents, {} tokens of {} sources in {:.1} s ({:.1} MB of text/s, {} threads, tokenised \
+        "part {} of {}: indexed {}, {} of {} in {:.1} s ({:.1} MB of text/s, {}, tokenised \
          by {}) into {}; `hds-index merge` joins all parts",
         summary.part,
         summary.of,
-        grouped(summary.documents),
-        grouped(summary.tokens),
-        grouped(summary.sources as u64),
+        counted(summary.documents, "document"),
+        counted(summary.tokens, "token"),
+        counted(summary.sources as u64, "source"),
         summary.seconds,
         summary.megabytes_per_second,
-        summary.threads,
+        counted(summary.threads as u64, "thread"),
         summary.engine,
         summary.path.display(),
     );
@@ -309,12 +323,12 @@ fn show_summary(json: bool, summary: &BuildSummary) -> anyhow::Result<()> {
         hds::note!("warning: {warning}");
     }
     hds::note!(
-        "indexed {} documents, {} tokens in {:.1} s ({:.1} MB of text/s, {} threads, tokenised by {}) into {}",
-        grouped(summary.documents),
-        grouped(summary.tokens),
+        "indexed {}, {} in {:.1} s ({:.1} MB of text/s, {}, tokenised by {}) into {}",
+        counted(summary.documents, "document"),
+        counted(summary.tokens, "token"),
         summary.seconds,
         summary.megabytes_per_second,
-        summary.threads,
+        counted(summary.threads as u64, "thread"),
         summary.engine,
         summary.index.display(),
     );

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     text_field: FieldPath,
 
     /// Also take files with this extension as text, a document each ('*' for all files)
-    #[arg(long, value_name = "EXT")]
+    #[arg(long, value_name = "EXT", value_parser = super::build::text_extension)]
     text_extension: Vec<String>,
 
     /// What to do with a record that cannot be read
