@@ -560,6 +560,11 @@ fn end_of_document_must_exist() {
             (0, TOKENS)
         );
         assert_eq!(tokenizer.name(), "named-end");
+        let note = tokenizer.note().unwrap();
+        assert!(
+            note.starts_with("warning: \"<filler>\" closes documents"),
+            "{note}"
+        );
         assert_eq!(
             tokenizer.fingerprint(),
             blake3::hash(text.as_bytes()).to_hex().to_string()

@@ -49,7 +49,16 @@ pub(super) fn load(
     let largest = reference
         .largest_id()
         .ok_or_else(|| document.unusable("the vocabulary is empty"))?;
+    let named = end_of_document.is_some();
     let end_of_document = find_end_of_document(&document, &reference, end_of_document)?;
+    let ordinary = reference
+        .token_of(end_of_document)
+        .filter(|token| named && !document.added.contains(token))
+        .map(|token| {
+            format!(
+                "warning: {token:?} closes documents (--end-of-document), and is an ordinary token, which texts hold too"
+            )
+        });
     let fast = Fast::build(&document).and_then(|fast| {
         guarded(|| check::agree(&fast, &reference, &document))
             .unwrap_or_else(|| Err("a text makes an engine panic".into()))
@@ -61,6 +70,10 @@ pub(super) fn load(
             Engine::Reference(reference),
             Some(format!("fastokens is not used for this tokenizer: {why}")),
         ),
+    };
+    let note = match (ordinary, note) {
+        (Some(ordinary), Some(note)) => Some(format!("{ordinary}\n{note}")),
+        (ordinary, note) => ordinary.or(note),
     };
     Ok(Box::new(FileTokenizer {
         engine,

@@ -52,7 +52,7 @@ pub trait Tokenizer: Send + Sync {
     /// What encodes: `byte`, `fastokens` or `tokenizers`.
     fn engine(&self) -> &'static str;
 
-    /// Why the engine is not the fastest one, where it is not.
+    /// What a user should know: why the engine is not the fastest one, that an ordinary token closes documents.
     fn note(&self) -> Option<&str> {
         None
     }
