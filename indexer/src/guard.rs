@@ -10,8 +10,6 @@ use std::sync::Once;
 
 use hds::index::IndexError;
 
-use crate::verify::tables;
-
 thread_local! {
     /// Whether this thread is inside a guarded call.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -43,7 +41,8 @@ impl Drop for Inside {
 
 /// The call's value, or `None` where it panicked. What the call changed may then be half done: it is for dropping.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
-    silent(|| catch_unwind(AssertUnwindSafe(call)).ok())
+    let _inside = Inside::enter();
+    catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
 /// Reads a table of an index.
@@ -54,13 +53,13 @@ pub(crate) fn guarded_table<T, E: From<IndexError>>(
     path: &Path,
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    silent(|| tables::guarded(path, read))
-}
-
-/// Runs a call that catches panics of its own, which then say nothing.
-fn silent<T>(call: impl FnOnce() -> T) -> T {
-    let _inside = Inside::enter();
-    call()
+    guarded(read).unwrap_or_else(|| {
+        let why = IndexError::Content {
+            path: path.to_owned(),
+            reason: "a table is malformed so badly that its reader gave up".into(),
+        };
+        Err(why.into())
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod shard;
 pub(crate) mod tables;
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +17,7 @@ use hds::index::{IndexError, MANIFEST_FILE, MANIFEST_SUM_FILE, Manifest, ShardEn
 use serde::Serialize;
 
 use crate::build::ShardSums;
+use crate::guard::guarded_table;
 use crate::input::walk_files;
 
 /// Most problems that are listed; a damaged index has many of one cause.
@@ -126,13 +126,8 @@ fn check_shards(
                     };
                     // The tables' readers are others' code, and the file may be made to trip it.
                     let check = || shard::check(index, manifest, entry, read);
-                    let outcome = catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|_| {
-                        Err(IndexError::Content {
-                            path: index.join(&entry.table_file.path),
-                            reason: "a table is malformed so badly that its reader gave up".into(),
-                        })
-                    });
-                    let outcome = outcome.map_err(|e| e.finding());
+                    let outcome = guarded_table(&index.join(&entry.table_file.path), check);
+                    let outcome = outcome.map_err(|e: IndexError| e.finding());
                     done.lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push((number, outcome));

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
@@ -30,23 +29,6 @@ fn content(path: &Path, reason: impl ToString) -> IndexError {
         path: path.into(),
         reason: reason.to_string(),
     }
-}
-
-/// Runs what reads a table: the readers are others' code, and the file may be made to trip them.
-///
-/// # Errors
-/// Its own; and where it panics, that the table cannot be read.
-pub(crate) fn guarded<T, E: From<IndexError>>(
-    path: &Path,
-    read: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        Err(content(
-            path,
-            "a table is malformed so badly that its reader gave up",
-        )
-        .into())
-    })
 }
 
 /// Checks that columns have the names, types and order of a schema and hold no nulls.
