@@ -29,7 +29,7 @@ def refusal(name, call, *arguments, **options):
     with pytest.raises((TypeError, ValueError)) as error:
         call(*arguments, **options)
     text = str(error.value)
-    assert text.startswith(f"{name}: "), text
+    assert text.startswith((f"{name}: ", f"{name}[")), text
     return text
 
 

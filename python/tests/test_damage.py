@@ -105,7 +105,7 @@ def test_a_log_removed_while_it_is_written_is_told(index, tmp_path):
     next(batches)
     (tmp_path / "weights.jsonl").unlink()
     data.set_weights([0.0, 0.0, 0.0, 1.0])
-    with pytest.raises(hds.HdsError, match="moved, removed or replaced"):
+    with pytest.raises(hds.HdsError, match="moved, removed, replaced"):
         next(batches)
 
 
