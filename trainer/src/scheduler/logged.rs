@@ -288,6 +288,13 @@ mod tests {
         let path = folder.path().join("weights.jsonl");
         log(&path, 0);
         let whole = std::fs::read_to_string(&path).unwrap();
+        // As if made by hand, so that it may be changed.
+        let bare = |line: &str| match line.find(",\"sum\"") {
+            Some(at) => line[..at].to_owned() + "}\n",
+            None => line.to_owned() + "\n",
+        };
+        let whole: String = whole.lines().map(bare).collect();
+        std::fs::write(&path, &whole).unwrap();
         // Between entries of steps 4 and 9 lie five steps, so the last weights may have held for as many.
         open_for(&path, 2, 15, true).unwrap();
         let neighbour = "[run]\nsteps = 11\n";
